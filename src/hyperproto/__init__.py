@@ -1,0 +1,47 @@
+"""Few-shot learning in which a class is a region of embedding space, not a point.
+
+Importing this package loads nothing else: each public name is fetched from its module on first use, so a command-line
+start is fast and `pip install hyperproto` without torch still gives the regions and the estimator.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from hyperproto.data import OUTSIDE as OUTSIDE
+    from hyperproto.data import Pool as Pool
+    from hyperproto.data import open_pool as open_pool
+    from hyperproto.episodes import Episode as Episode
+    from hyperproto.episodes import EpisodeSampler as EpisodeSampler
+    from hyperproto.errors import ConfigError as ConfigError
+    from hyperproto.errors import DataError as DataError
+    from hyperproto.errors import EpisodeError as EpisodeError
+    from hyperproto.errors import HyperProtoError as HyperProtoError
+    from hyperproto.estimators import HypersphereClassifier as HypersphereClassifier
+
+_HOME = {
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Episode": "episodes",
+    "EpisodeError": "errors",
+    "EpisodeSampler": "episodes",
+    "HyperProtoError": "errors",
+    "HypersphereClassifier": "estimators",
+    "OUTSIDE": "data",
+    "Pool": "data",
+    "open_pool": "data",
+}
+
+__all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604 - the names of _HOME are strings
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hyperproto' has no attribute {name!r}")
+    return getattr(import_module(f"hyperproto.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

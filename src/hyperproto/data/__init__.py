@@ -1,0 +1,57 @@
+"""Data sets: official files on disk, or data made here, to a `Pool`. One module each.
+
+A data set is named by a spec, `NAME` or `NAME:ARGUMENT` (`glyphs`, `vectors:features.npz`). Its module has
+
+- `SUMMARY`, one line for `hyperproto data list`,
+- `splits(argument) -> tuple[str, ...]`,
+- `load(split, argument, progress) -> Pool`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from hyperproto.data.pool import OUTSIDE, IntArray, Pool
+from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.registry import Registry
+
+__all__ = ["DATASETS", "OUTSIDE", "DataSet", "IntArray", "Pool", "Progress", "find_dataset", "open_pool"]
+
+Progress = Callable[[int, int], None]  # called with (done, total) while something long is made
+
+
+class DataSet(Protocol):
+    """What the module of a data set offers."""
+
+    SUMMARY: str
+
+    def splits(self, argument: str) -> tuple[str, ...]:
+        """Name the splits that `load` takes."""
+
+    def load(self, split: str, argument: str, progress: Progress | None) -> Pool:
+        """Read or make one split."""
+
+
+DATASETS = Registry(
+    "data set",
+    "hyperproto.data",
+    {
+        "glyphs": "hyperproto.data.glyphs",
+        "vectors": "hyperproto.data.vectors",
+    },
+)
+
+
+def find_dataset(spec: str) -> tuple[DataSet, str]:
+    """Take a spec apart: the data set, and its argument ("" where there is none)."""
+    name, _, argument = spec.partition(":")
+    dataset: DataSet = DATASETS.get(name)
+    return dataset, argument
+
+
+def open_pool(spec: str, split: str, progress: Progress | None = None) -> Pool:
+    """Load one split of the data set that `spec` names."""
+    dataset, argument = find_dataset(spec)
+    splits = dataset.splits(argument)
+    if split not in splits:
+        raise ConfigError(f"{spec}: {unknown_name('split', split, splits)}")
+    return dataset.load(split, argument, progress)

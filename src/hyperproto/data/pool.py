@@ -1,0 +1,103 @@
+"""A pool: the items of one split, and what they are called."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.errors import DataError
+
+IntArray = NDArray[np.int64]
+
+OUTSIDE = -1  # a unit that belongs to none of the classes: an `O` word, a query of none of the above
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The items of a split, with the class of each *unit*.
+
+    An item is what an encoder reads in one piece: an image, a sentence, a vector. Most items are one unit; a sentence
+    of a tagging task has one unit a word, and then `offsets` says which units are whose.
+    """
+
+    items: Any  # whatever the encoder's `prepare` takes: an array of images or vectors, a list of sentences
+    labels: IntArray  # (n_units,) index into class_names, or OUTSIDE
+    class_names: tuple[str, ...]
+    name: str = "pool"  # the data spec it came from
+    split: str = "all"
+    offsets: IntArray | None = None  # (n_items + 1,), or None: one unit an item
+
+    def __post_init__(self) -> None:
+        labels = np.ascontiguousarray(self.labels, dtype=np.int64)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        n_units = len(self.items)
+        if self.offsets is not None:
+            offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
+            object.__setattr__(self, "offsets", offsets)
+            if len(offsets) != n_units + 1 or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+                raise DataError(f"{self}: offsets must rise from 0, one more than the {n_units} items")
+            n_units = int(offsets[-1])
+        if labels.shape != (n_units,):
+            raise DataError(f"{self}: {n_units} units but labels of shape {labels.shape}; give one label a unit")
+        if len(labels) and not (labels.min() >= OUTSIDE and labels.max() < len(self.class_names)):
+            wrong = int(np.flatnonzero((labels < OUTSIDE) | (labels >= len(self.class_names)))[0])
+            raise DataError(
+                f"{self}: unit {wrong} has label {labels[wrong]}, but there are {len(self.class_names)} classes "
+                f"(labels are 0 to {len(self.class_names) - 1}, or {OUTSIDE} for none)"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.split})"
+
+    def __len__(self) -> int:
+        """Count the items."""
+        return len(self.items)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes have a name here."""
+        return len(self.class_names)
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """Units of each class, (n_classes,)."""
+        return np.bincount(self.labels[self.labels >= 0], minlength=self.n_classes).astype(np.int64)
+
+    @cached_property
+    def members(self) -> list[IntArray]:
+        """The units of each class, found once: drawing an episode never scans the labels again."""
+        order = np.argsort(self.labels, kind="stable")
+        ends = np.cumsum(self.counts) + np.count_nonzero(self.labels == OUTSIDE)
+        return [order[end - count : end] for end, count in zip(ends.tolist(), self.counts.tolist(), strict=True)]
+
+    def with_at_least(self, count: int) -> "Pool":
+        """Keep only the classes that have `count` items or more."""
+        if self.offsets is not None:
+            raise DataError(f"{self}: items of many units have no class of their own to keep or drop them by")
+        large = np.flatnonzero(self.counts >= count)
+        new_label = np.full(self.n_classes + 1, OUTSIDE)  # the last place serves OUTSIDE = -1
+        new_label[large] = np.arange(len(large))
+        rows = np.flatnonzero(new_label[self.labels] >= 0)
+        items = self.items[rows] if isinstance(self.items, np.ndarray) else [self.items[row] for row in rows]
+        names = tuple(self.class_names[n] for n in large)
+        return Pool(items, new_label[self.labels[rows]], names, name=self.name, split=self.split)
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hex digits that change when an item, a label or a class name does."""
+        digest = hashlib.sha256(json.dumps(self.class_names).encode())
+        digest.update(self.labels.tobytes())
+        if self.offsets is not None:
+            digest.update(self.offsets.tobytes())
+        if isinstance(self.items, np.ndarray):
+            digest.update(f"{self.items.dtype.str}{self.items.shape}".encode())
+            digest.update(memoryview(np.ascontiguousarray(self.items)).cast("B"))
+        else:
+            for item in self.items:
+                digest.update(json.dumps(item, sort_keys=True, ensure_ascii=False).encode())
+        return digest.hexdigest()[:16]

@@ -1,0 +1,63 @@
+"""Ready-made vectors: `vectors:FILE.npz` with `x` (n, D), `y` (n,) and, if there are splits, `split` (n,)."""
+
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.data.pool import Pool
+from hyperproto.errors import DataError
+
+SUMMARY = "ready-made vectors from an .npz file with x (n, D), y (n,) and, optionally, split (n,)"
+_ROWS = 65_536  # rows checked at a time, so that a large matrix is not doubled in memory
+
+
+def splits(argument: str) -> tuple[str, ...]:
+    """`all`, or what the file's own `split` array names."""
+    with _open(argument) as arrays:
+        if "split" not in arrays:
+            return ("all",)
+        return ("all", *np.unique(arrays["split"]).tolist())
+
+
+def load(split: str, argument: str, progress: Callable[[int, int], None] | None = None) -> Pool:
+    """Read the rows of `split`; `all` takes every row."""
+    with _open(argument) as arrays:
+        missing = [name for name in ("x", "y") if name not in arrays]
+        if missing:
+            raise DataError(f"{argument}: no array {missing[0]!r} (found: {', '.join(arrays)}); save x and y")
+        x, y = arrays["x"], arrays["y"]
+        if split != "all":
+            rows = arrays["split"] == split
+            x, y = x[rows], y[rows]
+    _check(argument, x, y)
+    names, labels = np.unique(y, return_inverse=True)
+    return Pool(x, labels, tuple(str(name) for name in names), name=f"vectors:{argument}", split=split)
+
+
+def _open(argument: str) -> "np.lib.npyio.NpzFile":
+    path = Path(argument)
+    if not argument:
+        raise DataError("vectors: no file named; write vectors:FILE.npz")
+    try:
+        arrays = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; save one with numpy.savez({path.name!r}, x=vectors, y=labels)") from None
+    except (BadZipFile, ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path}: not a readable .npz file ({error})") from None
+    if not isinstance(arrays, np.lib.npyio.NpzFile):
+        raise DataError(f"{path}: one bare array; save x and y together with numpy.savez")
+    return arrays
+
+
+def _check(argument: str, x: NDArray[np.generic], y: NDArray[np.generic]) -> None:
+    if x.ndim < 2 or x.dtype.kind != "f":
+        raise DataError(f"{argument}: x has shape {x.shape} and type {x.dtype}; it must be (n, D) floats")
+    if y.shape != x.shape[:1]:
+        raise DataError(f"{argument}: x has {len(x)} rows but y has shape {y.shape}; give one label a row")
+    for start in range(0, len(x), _ROWS):
+        finite = np.isfinite(x[start : start + _ROWS]).reshape(len(x[start : start + _ROWS]), -1).all(axis=1)
+        if not finite.all():
+            raise DataError(f"{argument}: row {start + int(np.argmin(finite))} of x holds NaN or infinity; remove it")

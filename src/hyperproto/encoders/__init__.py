@@ -1,0 +1,48 @@
+"""Encoders: items to vectors. One file each, a registry line each."""
+
+from typing import Any
+
+from hyperproto.data import Pool
+from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.features import TRANSFORMS, Features, FeatureTransform
+from hyperproto.errors import ConfigError
+from hyperproto.registry import Registry, check_options
+
+__all__ = [
+    "ENCODERS",
+    "TRANSFORMS",
+    "Encoder",
+    "FeatureTransform",
+    "Features",
+    "Units",
+    "make_encoder",
+    "resolve_encoder",
+]
+
+ENCODERS = Registry(
+    "encoder",
+    "hyperproto.encoders",
+    {
+        "conv4": "hyperproto.encoders.conv4:Conv4",
+        "identity": "hyperproto.encoders.identity:Identity",
+    },
+)
+
+
+def resolve_encoder(spec: str, options: dict[str, Any], pool: Pool) -> tuple[str, dict[str, Any]]:
+    """Complete a spec (`NAME` or `NAME:ARGUMENT`) and the user's options with what follows from the data."""
+    name, _, argument = spec.partition(":")
+    cls: type[Encoder] = ENCODERS.get(name)
+    if argument:
+        if cls.argument is None:
+            raise ConfigError(f"encoder {spec!r}: {name} takes no argument after the colon; write {name!r}")
+        options = {cls.argument: argument, **options}
+    options = {**cls.options_for(pool), **options}
+    check_options("encoder", name, cls, options)
+    return name, options
+
+
+def make_encoder(name: str, options: dict[str, Any]) -> Encoder:
+    """Build the encoder called `name` with complete options."""
+    encoder: Encoder = ENCODERS.get(name)(**options)
+    return encoder

@@ -1,0 +1,67 @@
+"""The encoder contract: items to vectors, prepared once, collated by index, encoded in one forward."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hyperproto.data import IntArray, Pool
+
+BATCH = 256  # items per forward when a whole pool is encoded
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The vectors of some items: unit `offsets[i]` to `offsets[i + 1] - 1` of `x` belong to item `i`."""
+
+    x: Tensor  # (n_units, *feature_shape)
+    offsets: IntArray  # (n_items + 1,)
+
+    @classmethod
+    def one_each(cls, x: Tensor) -> "Units":
+        """One unit an item: images, sentences, vectors."""
+        return cls(x, np.arange(len(x) + 1))
+
+
+class Encoder(nn.Module):
+    """Base of all encoders. A subclass sets `feature_shape` and writes `collate` and `forward`."""
+
+    argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
+    feature_shape: tuple[int, ...]  # the shape of one unit, usually (D,)
+
+    @classmethod
+    def options_for(cls, pool: Pool) -> dict[str, Any]:
+        """Constructor options that follow from the data, such as the image size."""
+        return {}
+
+    def prepare(self, items: Any) -> Any:
+        """Do once what every later `collate` would repeat: decode, tokenise."""
+        return items
+
+    def collate(self, prepared: Any, index: IntArray) -> Any:
+        """Make one batch of the items at `index`."""
+        raise NotImplementedError
+
+    def forward(self, batch: Any) -> Units:
+        """Encode a batch."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def encode_all(self, prepared: Any, progress: Callable[[int, int], None] | None = None) -> Units:
+        """Encode every item once, in eval mode."""
+        was_training = self.training
+        self.eval()
+        n_items = len(prepared)
+        vectors, counts = [], []
+        for start in range(0, n_items, BATCH):
+            index = np.arange(start, min(start + BATCH, n_items))
+            units = self(self.collate(prepared, index))
+            vectors.append(units.x)
+            counts.append(np.diff(units.offsets))
+            if progress is not None:
+                progress(int(index[-1]) + 1, n_items)
+        self.train(was_training)
+        return Units(torch.cat(vectors), np.concatenate([[0], np.cumsum(np.concatenate(counts))]))

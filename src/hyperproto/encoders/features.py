@@ -1,0 +1,78 @@
+"""What follows the encoder: the feature transform, and the two together."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import IntArray
+from hyperproto.encoders.base import Encoder, Units
+from hyperproto.errors import ConfigError, unknown_name
+
+TRANSFORMS = ("none", "unit", "center-unit")
+
+
+class FeatureTransform(nn.Module):
+    """`none`, `unit` (scale to length 1) or `center-unit` (subtract a mean first: CL2N).
+
+    The mean is, in training, that of the batch; in evaluation, the `center` of the training data once `set_center` has
+    been given it, and otherwise whatever the caller passes (the mean of the support).
+    """
+
+    center: Tensor
+
+    def __init__(self, kind: str, feature_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        if kind not in TRANSFORMS:
+            raise ConfigError(unknown_name("transform", kind, TRANSFORMS))
+        self.kind = kind
+        self.register_buffer("center", torch.full(feature_shape, torch.nan), persistent=kind == "center-unit")
+
+    @property
+    def has_center(self) -> bool:
+        """Whether the mean of the training data is known."""
+        return self.kind == "center-unit" and not bool(self.center.isnan().any())
+
+    def set_center(self, center: Tensor) -> None:
+        """Keep the mean of the training data."""
+        self.center.copy_(center)
+
+    def forward(self, x: Tensor, center: Tensor | None = None) -> Tensor:
+        """Transform x (..., *feature_shape); `center` stands in where the training data's is not known."""
+        if self.kind == "none":
+            return x
+        n_axes = self.center.ndim
+        if self.kind == "center-unit":
+            if self.training:
+                x = x - x.flatten(end_dim=-n_axes - 1).mean(0)
+            elif self.has_center:
+                x = x - self.center.to(x.dtype)
+            elif center is not None:
+                x = x - center
+            else:
+                raise ConfigError("center-unit: the mean of the training data is not known yet, and no other was given")
+        return F.normalize(x.flatten(start_dim=-n_axes), dim=-1).view_as(x)
+
+
+class Features(Encoder):
+    """An encoder and the transform that follows it: what training, and a method's `setup`, see."""
+
+    def __init__(self, encoder: Encoder, transform: FeatureTransform) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.transform = transform
+        self.feature_shape = encoder.feature_shape
+
+    def prepare(self, items: Any) -> Any:
+        """As the encoder does."""
+        return self.encoder.prepare(items)
+
+    def collate(self, prepared: Any, index: IntArray) -> Any:
+        """As the encoder does."""
+        return self.encoder.collate(prepared, index)
+
+    def forward(self, batch: Any) -> Units:
+        """Encode, then transform."""
+        units = self.encoder(batch)
+        return Units(self.transform(units.x), units.offsets)

@@ -1,0 +1,82 @@
+"""N-way K-shot episodes, with equal or unequal shots."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hyperproto.data import Pool
+from hyperproto.episodes.episode import Episode
+from hyperproto.episodes.random import EPISODES, SPARE_CLASSES, SPARE_ITEMS, distinct, raw_words
+from hyperproto.errors import EpisodeError
+
+
+class EpisodeSampler:
+    """Episodes `0, 1, 2, ...` of a seed: each a pure function of `(pool, seed, i)`, in any order, on any worker.
+
+    `shot` is one number for all classes, or one for each, such as `(1, 1, 2, 5, 20)`; which class gets which is random.
+    `shot=0` draws no support: Algorithm 1 with stored centres needs none.
+
+    >>> import numpy as np
+    >>> pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
+    >>> EpisodeSampler(pool, way=3, shot=2, query=4, seed=0)[7].query.shape
+    (12,)
+    """
+
+    def __init__(self, pool: Pool, *, way: int, shot: int | Sequence[int], query: int, seed: int = 0) -> None:
+        self.pool = pool
+        self.way = way
+        self.shots = [shot] * way if isinstance(shot, int) else list(shot)
+        self.query = query
+        self.seed = seed
+        self._check()
+        self._per_class = max(self.shots) + query
+        self._members = np.concatenate(pool.members)  # the items, class after class
+        self._starts = np.cumsum(pool.counts) - pool.counts
+        place, shots = np.arange(self._per_class), np.array(self.shots)[:, None]
+        self._is_support = place < shots  # (N, per_class) what each draw is for
+        self._is_query = (shots <= place) & (place < shots + query)
+        self._support_y = np.repeat(np.arange(way), self.shots)
+        self._query_y = np.repeat(np.arange(way), query)
+
+    def __getitem__(self, i: int) -> Episode:
+        return self.draw(1, start=i)[0]
+
+    def draw(self, count: int, start: int = 0) -> list[Episode]:
+        """Return episodes `start` to `start + count - 1`; many at once are drawn in one go."""
+        way, pool = self.way, self.pool
+        words = raw_words(self.seed, EPISODES, start, count, 2 * (way + way * self._per_class))  # twice what is needed
+        everything = np.full(count, pool.n_classes)
+        spare = {"seed": self.seed, "spare": SPARE_CLASSES, "first_row": start}
+        classes = distinct(words[:, : 2 * way], everything, way, **spare)  # (E, N)
+        flat = classes.reshape(-1)
+        words = words[:, 2 * way :].reshape(len(flat), -1)
+        spare = {"seed": self.seed, "spare": SPARE_ITEMS, "first_row": start * way}
+        drawn = distinct(words, pool.counts[flat], self._per_class, **spare)  # (E N, per_class)
+        items = self._members[self._starts[flat, None] + drawn].reshape(count, way, -1)
+        support, query = items[:, self._is_support], items[:, self._is_query]  # (E, S), (E, Q)
+        return [
+            Episode(classes[e], support[e], self._support_y, query[e], self._query_y) for e in range(count)
+        ]
+
+    def _check(self) -> None:
+        pool = self.pool
+        if pool.offsets is not None:
+            raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
+        if self.way < 1 or self.query < 1 or self.seed < 0 or min(self.shots, default=0) < 0:
+            raise EpisodeError(
+                f"way {self.way}, shot {self.shots}, query {self.query}, seed {self.seed}: "
+                "way and query must be at least 1, shot and seed at least 0"
+            )
+        if len(self.shots) != self.way:
+            raise EpisodeError(f"{len(self.shots)} shots ({self.shots}) for {self.way} classes; give one number, or {self.way}")
+        if self.way > pool.n_classes:
+            raise EpisodeError(f"{pool}: {self.way}-way episodes from {pool.n_classes} classes; lower the way")
+        needed = max(self.shots) + self.query
+        short = [(pool.class_names[n], int(count)) for n, count in enumerate(pool.counts) if count < needed]
+        if short:
+            name, count = min(short, key=lambda pair: pair[1])
+            others = f" ({len(short) - 1} more classes are short too)" if len(short) > 1 else ""
+            raise EpisodeError(
+                f"{pool}: class {name!r} has {count} instances, but {max(self.shots)} shots and {self.query} queries "
+                f"need {needed}{others}; lower shot or query, or keep only larger classes: pool.with_at_least({needed})"
+            )

@@ -1,0 +1,31 @@
+"""Few-shot methods. One file each, a registry line each; other packages add theirs by entry point."""
+
+from typing import Any
+
+from hyperproto.methods.base import TRAITS, Method
+from hyperproto.methods.task import PAD, Task, TaskItems, gather_task
+from hyperproto.registry import Registry, check_options
+
+__all__ = ["METHODS", "PAD", "TRAITS", "Method", "Task", "TaskItems", "gather_task", "make_method"]
+
+METHODS = Registry(
+    "method",
+    "hyperproto.methods",
+    {
+        "cosine": "hyperproto.methods.cosine:Cosine",
+        "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
+        "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
+        "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
+        "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "nearest": "hyperproto.methods.nearest:NearestNeighbour",
+        "protonet": "hyperproto.methods.protonet:ProtoNet",
+        "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
+    },
+)
+
+
+def make_method(name: str, *, feature_shape: tuple[int, ...], n_classes: int = 0, **options: Any) -> Method:
+    """Build the method called `name`."""
+    cls: type[Method] = METHODS.get(name)
+    check_options("method", name, cls, options)
+    return cls(feature_shape=feature_shape, n_classes=n_classes, **options)

@@ -1,0 +1,81 @@
+"""The method contract: one class, one file, one registry line."""
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import Pool
+from hyperproto.encoders import Encoder
+from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.methods.task import Task
+
+# What a method may promise; tests/contract holds it to each.
+TRAITS = {
+    "equivariant": "renaming the classes renames the scores, and nothing else",
+    "unequal-shots": "classes may have different numbers of support examples",
+    "any-way": "the number of classes may differ from training and from episode to episode",
+}
+
+
+class Method(nn.Module):
+    """Base of all methods: a subclass writes `scores`, and whatever else differs from the defaults below."""
+
+    needs: ClassVar[Literal["units", "items"]] = "units"
+    traits: ClassVar[frozenset[str]] = frozenset(TRAITS)
+    fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
+    transform: ClassVar[str | None] = None  # the feature transform it is defined with, if it is
+    start_temperature: ClassVar[float] = 1.0
+
+    def __init__(
+        self,
+        *,
+        feature_shape: tuple[int, ...],
+        n_classes: int,
+        fit: str | None = None,
+        temperature: float | None = None,
+        learn_temperature: bool = False,
+    ) -> None:
+        """Create every parameter, for `n_classes` training classes (0 where nothing is trained)."""
+        super().__init__()
+        self.feature_shape = feature_shape
+        self.n_classes = n_classes
+        self.fit = self.fits[0] if fit is None else fit
+        if self.fit not in self.fits:
+            raise ConfigError(f"{type(self).__name__}: {unknown_name('fit', self.fit, self.fits)}")
+        temperature = self.start_temperature if temperature is None else temperature
+        if temperature <= 0:
+            raise ConfigError(f"temperature {temperature} must be above 0")
+        log_temperature = torch.tensor(float(temperature)).log()
+        self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
+
+    def setup(self, pool: Pool, encoder: Encoder) -> None:
+        """Fill the parameters from training data before the first step; never create any."""
+
+    def scores(self, task: Task) -> Tensor:
+        """Score every query against every class, (B, Q, N), higher is better."""
+        raise NotImplementedError
+
+    def loss(self, task: Task) -> dict[str, Tensor]:
+        """Return the parts of the training loss by name; their sum is minimised."""
+        return {"cls": self.cross_entropy(self.scores(task), task)}
+
+    def cross_entropy(self, scores: Tensor, task: Task) -> Tensor:
+        """Softmax over the episode's classes, eq. 4-5, at this method's temperature."""
+        if task.query_y is None:
+            raise ConfigError("these episodes hide the labels of their queries; they cannot be trained on")
+        logits = scores / self.log_temperature.exp()
+        return F.cross_entropy(logits.flatten(0, 1), task.query_y.flatten().clamp(min=-1), ignore_index=-1)
+
+    def decode(self, scores: Tensor, task: Task) -> Tensor:
+        """Predict a label for each query, (B, Q)."""
+        return scores.argmax(-1)
+
+    def param_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Parameters with an optimiser of their own, by the name of its section `[optim.NAME]`."""
+        return {}
+
+    def monitor(self) -> dict[str, float | list[float]]:
+        """Name what is worth watching during training."""
+        return {}

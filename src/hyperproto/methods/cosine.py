@@ -1,0 +1,22 @@
+"""Cosine prototypes: the strong simple baseline."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from hyperproto.methods.base import Method
+from hyperproto.methods.task import Task
+from hyperproto.regions import Point
+
+
+class Cosine(Method):
+    """The cosine of the angle between a query and the mean of a class's support, at temperature 0.1 in training.
+
+    Gidaris & Komodakis 2018; Chen et al., "Meta-Baseline", 2021.
+    """
+
+    start_temperature = 0.1
+
+    def scores(self, task: Task) -> Tensor:
+        """Cosine of each query with each mean."""
+        center = Point.fit(task.support, task.support_y, task.way).center  # (B, N, D)
+        return F.normalize(task.query, dim=-1) @ F.normalize(center, dim=-1).mT

@@ -1,0 +1,40 @@
+"""HyperProto with cones: a class is a direction and an angle around it."""
+
+from typing import Any
+
+from torch import Tensor
+
+from hyperproto.methods.stored import StoredRegions
+from hyperproto.methods.task import Task
+from hyperproto.regions import Cone, cone_overlap_loss
+
+
+class HyperProtoCone(StoredRegions):
+    """The paper's cone-like prototypes, with L_dis to keep the cones of an episode apart.
+
+    The measure lies between -1 and 1, so the softmax wants a temperature well below 1.
+    """
+
+    fits = Cone.modes
+    start_temperature = 0.1
+
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Cone:
+        """Fit cones."""
+        return Cone.fit(support, labels, way, mode=mode)
+
+    def region(self, center: Tensor, radius: Tensor) -> Cone:
+        """Make cones of stored directions and angles."""
+        return Cone(center, radius)
+
+    def measure(self, region: Any, query: Tensor) -> Tensor:
+        """Inside two cones the paper's measure is -1 twice: the deeper one wins."""
+        measure: Tensor = region.measure(query, break_ties=not self.training)
+        return measure
+
+    def loss(self, task: Task) -> dict[str, Tensor]:
+        """L_cls + L_dis."""
+        cones = self.stored_regions(task)
+        return {
+            "cls": self.cross_entropy(-self.measure(cones, task.query), task),
+            "dis": cone_overlap_loss(cones.center, cones.bias_radius).mean(),
+        }

@@ -1,0 +1,29 @@
+"""HyperProto with Gaussians: a class is a mean and a standard deviation."""
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from hyperproto.methods.stored import StoredRegions
+from hyperproto.regions import Gaussian
+
+
+class HyperProtoGaussian(StoredRegions):
+    """The paper's Gaussian prototypes: the radius, now sigma, scales the distance instead of shortening it.
+
+    `sigma="ml"` starts and fits it by maximum likelihood, `"eq3"` by eq. 3 to the letter (D times the variance).
+    """
+
+    fits = Gaussian.modes
+
+    def __init__(self, *, sigma: Literal["ml", "eq3"] = "ml", **options: Any) -> None:
+        super().__init__(**options)
+        self.sigma: Literal["ml", "eq3"] = sigma
+
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Gaussian:
+        """Fit Gaussians."""
+        return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma)
+
+    def region(self, center: Tensor, radius: Tensor) -> Gaussian:
+        """Make Gaussians of stored means and deviations."""
+        return Gaussian(center, radius)

@@ -1,0 +1,116 @@
+"""Algorithm 1: stored regions of all training classes, learned with the encoder; closed forms for unseen ones."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import Pool
+from hyperproto.encoders import Encoder
+from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
+from hyperproto.errors import DataError
+from hyperproto.methods.base import Method
+from hyperproto.methods.task import Task
+from hyperproto.regions import Point
+
+INIT_BATCH = 256  # items per forward in the initialisation phase
+WATCHED = 12  # classes whose radius `monitor` reports
+
+
+class StoredRegions(Method):
+    """What HyperProto's sphere, cone and Gaussian have in common. A subclass says which region it is.
+
+    In training every class of the training set has a stored radius and, with `centers="stored"`, a stored centre; both
+    start from `init_shot` random instances (eq. 3) and learn by gradient, the radius under its own optimiser.
+    `centers="episode"` (the paper's images) takes the mean of the episode's support instead. Unseen classes get their
+    region in closed form from their support: `fit` says which.
+    """
+
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Any:
+        """Fit a region to the support of each class."""
+        raise NotImplementedError
+
+    def region(self, center: Tensor, radius: Tensor) -> Any:
+        """Make regions of stored centres and radii."""
+        raise NotImplementedError
+
+    def measure(self, region: Any, query: Tensor) -> Tensor:
+        """Measure queries against regions, (B, Q, N), lower is better."""
+        measure: Tensor = region.measure(query)
+        return measure
+
+    def __init__(
+        self,
+        *,
+        feature_shape: tuple[int, ...],
+        n_classes: int,
+        centers: Literal["stored", "episode"] = "stored",
+        init_shot: int = 5,
+        **options: Any,
+    ) -> None:
+        super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
+        self.centers = centers
+        self.init_shot = init_shot
+        self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
+        if centers == "stored":
+            self.center = nn.Parameter(torch.zeros(n_classes, *feature_shape))
+
+    @torch.no_grad()
+    def setup(self, pool: Pool, encoder: Encoder) -> None:
+        """Initialisation phase of Algorithm 1: eq. 3 on K random instances of each training class."""
+        support, labels = self._instances(pool, encoder)
+        region = self.closed_form(support, labels, pool.n_classes, "paper")
+        self.radius.copy_(region.bias_radius[:, None])
+        if self.centers == "stored":
+            self.center.copy_(region.center)
+
+    def scores(self, task: Task) -> Tensor:
+        """Fit unseen classes in closed form; minus the measure of each query."""
+        return -self.measure(self.closed_form(task.support, task.support_y, task.way, self.fit), task.query)
+
+    def loss(self, task: Task) -> dict[str, Tensor]:
+        """Learning phase of Algorithm 1: queries against the stored regions of the episode's classes."""
+        return {"cls": self.cross_entropy(-self.measure(self.stored_regions(task), task.query), task)}
+
+    def stored_regions(self, task: Task) -> Any:
+        """Look up the episode's classes: learned radius, and learned or re-estimated centre."""
+        if self.centers == "stored":
+            center = self.center[task.classes]  # (B, N, D)
+        else:
+            center = Point.fit(task.support, task.support_y, task.way).center
+        # A sparse gradient: the optimiser leaves alone the rows of classes that the episode did not draw.
+        radius = F.embedding(task.classes, self.radius, sparse=True).squeeze(-1)  # (B, N)
+        return self.region(center, radius)
+
+    def param_groups(self) -> dict[str, list[nn.Parameter]]:
+        """The radius has its own optimiser and learning rate."""
+        return {"radius": [self.radius]}
+
+    def monitor(self) -> dict[str, float | list[float]]:
+        """Only differences of radii matter in the softmax: watch them centred."""
+        radius = self.radius.detach().flatten()
+        centred = radius - radius.mean()
+        watched = centred[torch.linspace(0, len(centred) - 1, min(WATCHED, len(centred))).long()]
+        return {"radius_spread": float(centred.std(unbiased=False)), "radii": watched.tolist()}
+
+    def _instances(self, pool: Pool, encoder: Encoder) -> tuple[Tensor, Tensor]:
+        """RandomSample(D_n, K) for every class n, encoded as training does (batch norm sees mixed batches)."""
+        short = [pool.class_names[n] for n, count in enumerate(pool.counts) if not count]
+        if short:
+            raise DataError(f"{pool}: class {short[0]!r} has no instance to start its region from; leave it out")
+        drawn = []
+        for n, members in enumerate(pool.members):
+            order = shuffled(0, INITIALISATION, n, len(members))[: self.init_shot]
+            drawn += [(n, members[i]) for i in order]
+        labels, units = np.array(drawn)[shuffled(0, SHUFFLE, 0, len(drawn))].T
+        items = units if pool.offsets is None else np.searchsorted(pool.offsets, units, side="right") - 1
+        prepared = encoder.prepare(pool.items)
+        vectors = []
+        for start in range(0, len(items), INIT_BATCH):
+            here = slice(start, start + INIT_BATCH)
+            encoded = encoder(encoder.collate(prepared, items[here]))
+            rows = encoded.offsets[:-1] + (0 if pool.offsets is None else units[here] - pool.offsets[items[here]])
+            vectors.append(encoded.x[rows])
+        return torch.cat(vectors), torch.from_numpy(labels)

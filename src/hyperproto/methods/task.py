@@ -1,0 +1,84 @@
+"""A task: a padded batch of episodes, as vectors. It is all that a method knows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hyperproto.data import IntArray
+from hyperproto.encoders import Units
+from hyperproto.episodes import Episode
+
+PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit of none of the classes
+
+
+@dataclass(frozen=True, eq=False)
+class TaskItems:
+    """The items themselves, for a method whose `needs` is "items": pairs of texts, gradient adaptation."""
+
+    prepared: Any  # what the encoder's `prepare` returned
+    support: list[IntArray]  # the items of each episode, as indices of `prepared`
+    query: list[IntArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """B episodes of N classes, padded to S support and Q query units."""
+
+    support: Tensor  # (B, S, *feature_shape)
+    support_y: Tensor  # (B, S) 0 to N - 1, or PAD
+    query: Tensor  # (B, Q, *feature_shape)
+    query_y: Tensor | None  # (B, Q) 0 to N - 1, OUTSIDE or PAD; None where it is hidden
+    classes: Tensor  # (B, N) the pool's classes
+    query_offsets: Tensor  # (B, n_query_items + 1) the units of each query item: sentence borders
+    items: TaskItems | None = None
+
+    @property
+    def way(self) -> int:
+        """How many classes."""
+        return self.classes.shape[1]
+
+
+def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
+    """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
+    support = [_units_of(units.offsets, episode.support) for episode in episodes]
+    query = [_units_of(units.offsets, episode.query) for episode in episodes]
+    hidden = any(episode.query_y is None for episode in episodes)
+    offsets = [np.concatenate([[0], np.cumsum(_lengths(units.offsets, episode.query))]) for episode in episodes]
+    return Task(
+        support=units.x[_padded(support, 0)],
+        support_y=_padded([episode.support_y for episode in episodes], PAD),
+        query=units.x[_padded(query, 0)],
+        query_y=None if hidden else _padded([e.query_y for e in episodes if e.query_y is not None], PAD),
+        classes=torch.from_numpy(np.stack([episode.classes for episode in episodes])),
+        query_offsets=_padded(offsets, None),
+        items=items,
+    )
+
+
+def _lengths(offsets: IntArray, items: IntArray) -> IntArray:
+    return offsets[items + 1] - offsets[items]
+
+
+def _units_of(offsets: IntArray, items: IntArray) -> IntArray:
+    """Rows of the units of some items: `offsets[i], offsets[i] + 1, ...` for each in turn."""
+    lengths = _lengths(offsets, items)
+    if (lengths == 1).all():
+        return offsets[items]
+    starts = np.cumsum(lengths) - lengths
+    return np.repeat(offsets[items] - starts, lengths) + np.arange(lengths.sum())
+
+
+def _padded(rows: Sequence[IntArray], fill: int | None) -> Tensor:
+    """Stack rows of unequal length; `fill=None` repeats each row's last value (an item without units)."""
+    width = max(len(row) for row in rows)
+    if all(len(row) == width for row in rows):
+        return torch.from_numpy(np.stack(rows))
+    padded = np.empty((len(rows), width), np.int64)
+    for out, row in zip(padded, rows, strict=True):
+        out[: len(row)] = row
+        out[len(row) :] = row[-1] if fill is None else fill
+    return torch.from_numpy(padded)

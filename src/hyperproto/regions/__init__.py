@@ -1,0 +1,35 @@
+"""What a class is: a point, a sphere, a cone or a Gaussian, on the arrays of any library.
+
+    sphere = Sphere.fit(support, labels, way=5)      # support (..., S, D), labels (..., S)
+    sphere.measure(queries).argmin(-1)               # (..., Q, N), lower is more likely
+    sphere.inside(queries)                           # "none of these" where no class holds the query
+
+Everything here is a pure function of arrays of the array API standard: NumPy arrays need no torch, and torch tensors
+carry gradients.
+"""
+
+from hyperproto.regions.arrays import Array
+from hyperproto.regions.base import FIT_MODES, Region, check_mode
+from hyperproto.regions.cone import Cone, cone_overlap_loss
+from hyperproto.regions.gaussian import Gaussian
+from hyperproto.regions.point import Point
+from hyperproto.regions.sphere import Sphere
+from hyperproto.regions.statistics import ClassStatistics
+from hyperproto.regions.whitening import Whitening
+
+REGIONS: dict[str, type[Region]] = {"point": Point, "sphere": Sphere, "cone": Cone, "gaussian": Gaussian}
+
+__all__ = [
+    "FIT_MODES",
+    "REGIONS",
+    "Array",
+    "ClassStatistics",
+    "Cone",
+    "Gaussian",
+    "Point",
+    "Region",
+    "Sphere",
+    "Whitening",
+    "check_mode",
+    "cone_overlap_loss",
+]

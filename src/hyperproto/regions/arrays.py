@@ -1,0 +1,54 @@
+"""The few array functions that every region shares; each has a finite value and a finite gradient everywhere."""
+
+from typing import Any, TypeAlias
+
+from array_api_compat import array_namespace
+
+Array: TypeAlias = Any  # any array of the array API standard: NumPy, torch, array-api-strict
+
+SHORTEST = 1e-12  # a vector shorter than this has no direction
+
+
+def at_least(x: Array, floor: Array | float) -> Array:
+    """The larger of the two. `where`, because `maximum` and `clip` differ between libraries; NaN stays NaN."""
+    xp = array_namespace(x)
+    return xp.where(x < floor, floor, x)
+
+
+def at_most(x: Array, ceiling: Array | float) -> Array:
+    """The smaller of the two."""
+    xp = array_namespace(x)
+    return xp.where(x > ceiling, ceiling, x)
+
+
+def root(x: Array) -> Array:
+    """The square root, and 0 (with gradient 0, not infinity) where `x` is not positive."""
+    xp = array_namespace(x)
+    return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1.0)), 0.0)
+
+
+def unit(x: Array) -> Array:
+    """Rows scaled to length 1. A row shorter than SHORTEST has no direction and is left as it is, 0 for all we know."""
+    xp = array_namespace(x)
+    length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
+    return x / xp.where(length < SHORTEST, 1.0, length)
+
+
+def squared_distance(x: Array, center: Array) -> Array:
+    """||x - z||^2 for each row of `x` (..., Q, D) and each centre (..., N, D), by one matrix product: (..., Q, N)."""
+    xp = array_namespace(x, center)
+    own = xp.sum(x * x, axis=-1)[..., :, None] + xp.sum(center * center, axis=-1)[..., None, :]
+    return at_least(own - 2 * (x @ center.mT), 0.0)  # rounding may leave a small negative number
+
+
+def arccos(cosine: Array) -> Array:
+    """The angle, kept a hair (about 1e-3 in single precision) from 0 and pi, where the gradient is infinite."""
+    xp = array_namespace(cosine)
+    most = 1 - 4 * float(xp.finfo(cosine.dtype).eps)
+    return xp.acos(at_least(at_most(cosine, most), -most))
+
+
+def arcsin(sine: Array) -> Array:
+    """The angle of a sine in [0, 1], kept away from 1, where the gradient is infinite; exact at 0."""
+    xp = array_namespace(sine)
+    return xp.asin(at_most(sine, 1 - 4 * float(xp.finfo(sine.dtype).eps)))

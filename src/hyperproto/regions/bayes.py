@@ -1,0 +1,110 @@
+"""The default closed form of a sphere: shrunken centres in a whitened space.
+
+A centre that is a mean of K examples is off by noise of variance v / K. With class means drawn around a common m with
+variance v / k, the best guess of the centre is m + K / (K + k) (z - m) (James and Stein), in a space where the scatter
+of a class is round. Both k and that space are estimated from the support, each example judged as if it had been left out.
+"""
+
+import math
+from dataclasses import dataclass
+
+from array_api_compat import array_namespace
+
+from hyperproto.regions.arrays import Array, at_least, at_most, root
+from hyperproto.regions.statistics import ClassStatistics
+from hyperproto.regions.whitening import Whitening, within_class_whitening
+
+PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before the support has said anything
+PRIOR_CLASSES = 4.0  # how many classes' worth of evidence that counts for
+PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
+LEAST_LEVERAGE = 0.02  # 1 - leverage of an example on the covariance is never taken for less
+SMALL = 1e-6  # below any sum of weights of a class that has an example
+
+
+@dataclass(frozen=True, eq=False)
+class BayesFit:
+    """The parts of a fitted sphere."""
+
+    center: Array  # (..., N, D), in the whitened space
+    bias_radius: Array  # (..., N)
+    extent_radius: Array  # (..., N)
+    whiten: Whitening
+    scatter: Array  # (...) v, 0 where the support cannot tell
+    ratio: Array  # (...) k
+
+
+def fit_bayes(stats: ClassStatistics) -> BayesFit:
+    """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
+
+    Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
+    that do not differ), there is no whitening, no radius, and k is the prior.
+    """
+    xp = array_namespace(stats.mean)
+    count = stats.count
+    filled = xp.sum(xp.astype(count > 0, count.dtype), axis=-1)  # (...) classes that have examples
+    dof = xp.sum(count, axis=-1) - filled
+    known = (dof > 0) & (filled > 1) & stats.scattered
+    safe_dof = at_least(dof, 1.0)
+    v = xp.where(known, xp.sum(stats.squares, axis=-1), 1.0) / safe_dof
+    whiten, gain = within_class_whitening(stats.residual, v, safe_dof, known)
+    mean = whiten(stats.mean)  # (..., N, D)
+
+    distance = leave_one_out(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
+    several = xp.sum(xp.where(count > 1, count, 0.0), axis=-1)
+    pooled = xp.sum(distance, axis=-1) / at_least(several, 1.0)
+    own = xp.where(count > 1, stats.average(distance), pooled[..., None])  # (..., N) scatter of each class
+    # The common part v / K of the bias is absorbed by the shrunken centre; what is left is a class's own excess.
+    trust = (count - 1) / (count - 1 + PRIOR_EXAMPLES)
+    eps = trust * (own - pooled[..., None]) / at_least(count, 1.0)
+
+    measured = variance_ratio(mean, count, xp.where(known, pooled, 1.0), filled)
+    ratio = xp.where(known, measured, PRIOR_RATIO)
+    weight = count / (count + ratio[..., None])
+    middle = weighted_mean(weight, mean)  # (..., 1, D)
+    return BayesFit(
+        center=middle + weight[..., None] * (mean - middle),
+        bias_radius=xp.where(known[..., None], eps, 0.0),
+        extent_radius=root(own * (1 + 1 / (count + ratio[..., None]))),
+        whiten=whiten,
+        scatter=xp.where(known, pooled, 0.0),
+        ratio=ratio,
+    )
+
+
+def leave_one_out(stats: ClassStatistics, whiten: Whitening, gain: Array) -> Array:
+    """Squared distance (..., S) of each example to its class mean, had it had no part in that mean or in the whitening.
+
+    Without itself the mean is K / (K - 1) times as far (squared: the square of it, of which one factor is the leverage on
+    the mean), and by Sherman and Morrison the whitened length grows by 1 / (1 - gain d).
+    """
+    xp = array_namespace(stats.mean)
+    count = stats.count
+    factor = xp.where(count > 1, count / at_least(count - 1, 1.0), 0.0)  # (..., N)
+    residual = whiten(stats.residual)
+    d = xp.sum(residual * residual, axis=-1) * (stats.member @ factor[..., None])[..., 0]
+    return d / at_least(1 - gain[..., None] * d, LEAST_LEVERAGE)
+
+
+def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array) -> Array:
+    """k = within / between variance (...): moments, five fixed-point steps, then shrunk in log towards PRIOR_RATIO."""
+    xp = array_namespace(mean)
+    k = xp.full_like(scatter, PRIOR_RATIO)
+    for _ in range(5):
+        w = count / (count + k[..., None])  # (..., N)
+        total = at_least(xp.sum(w, axis=-1), SMALL)
+        away = mean - weighted_mean(w, mean)
+        spread = xp.sum(w * xp.sum(away * away, axis=-1), axis=-1)
+        share = w / at_least(count, 1.0)
+        noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
+        lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior
+        between = (spread - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
+        # The bounds 1/4 and 16 of k, laid on `between`, which may be negative or 0.
+        k = scatter / at_most(at_least(between, scatter / 16), scatter * 4)
+    prior = PRIOR_CLASSES * math.log(PRIOR_RATIO)
+    return xp.exp(((filled - 1) * xp.log(k) + prior) / (filled - 1 + PRIOR_CLASSES))
+
+
+def weighted_mean(weight: Array, mean: Array) -> Array:
+    """The mean (..., 1, D) of class means (..., N, D) with weights (..., N); 0 if all weights are 0."""
+    xp = array_namespace(mean)
+    return (weight[..., None, :] @ mean) / at_least(xp.sum(weight, axis=-1), SMALL)[..., None, None]

@@ -1,0 +1,98 @@
+"""A class is a cone around a direction: the angular variant of the paper (section 3.3), and an unbiased cosine."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from array_api_compat import array_namespace
+
+from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, at_most, root, unit
+from hyperproto.regions.base import Region, check_mode
+from hyperproto.regions.statistics import ClassStatistics, class_scatter, extent_radius
+
+TIE = 1e-3  # how much an angle inside a cone weighs when ties are broken: small beside 1, large beside rounding
+LEAST_CONCENTRATION = 0.01  # rho^2 is never taken for less: directions this random say nothing of their mean
+
+
+@dataclass(frozen=True, eq=False)
+class Cone(Region):
+    """Cones of direction z_n and angle eps_n; theta is the angle of x and z_n.
+
+    M = -cos(theta - eps_n) where theta >= |eps_n|, and -1 inside; or, with `gain`, M = -gain_n cos(theta).
+    Neither centres nor queries need unit length. A zero vector has no direction: it lies at a right angle to everything.
+    """
+
+    modes: ClassVar[tuple[str, ...]] = ("unbiased", "paper", "point")
+
+    center: Array
+    bias_radius: Array = None  # an angle
+    extent_radius: Array = None  # an angle
+    gain: Array = None  # (..., N)
+
+    def __post_init__(self) -> None:
+        self._fill("bias_radius")
+
+    @classmethod
+    def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "unbiased") -> Self:
+        """Estimate directions and angles; the centre is the mean of unit vectors, zbar, scaled to length 1.
+
+        - "unbiased": M = -u . zbar / rho. zbar points at rho times the true direction (rho < 1: directions scatter), so
+          the cosine is too small by a factor. rho^2 = (K ||zbar||^2 - 1) / (K - 1), which is 1 - the scatter of the unit
+          vectors; at least LEAST_CONCENTRATION. A class of one example takes the pooled rho; it is 1 if all do.
+        - "paper": eps_n = mean angle of the support to its centre.
+        - "point": M = -cos(theta).
+
+        The extent is the root mean square angle of a new example: theta^2 summed over the class / (K - 1) * (1 + 1/K).
+        """
+        check_mode(cls, mode)
+        xp = array_namespace(support, labels)
+        stats = ClassStatistics.of(unit(support), labels, way)
+        center = unit(stats.mean)
+        # Angles by chords, sin(theta / 2) = ||u - z|| / 2: exact near 0, where the cosine is blind.
+        chord = xp.linalg.vector_norm(stats.residual + stats.member @ (stats.mean - center), axis=-1)  # (..., S)
+        angle = 2 * arcsin(chord / 2)
+        angle = xp.where((stats.member @ xp.astype(stats.count > 1, angle.dtype)[..., None])[..., 0] > 0, angle, 0.0)
+        extent = at_most(extent_radius(stats.total(angle * angle), stats.count), math.pi)
+        if mode == "paper":
+            return cls(center, stats.average(angle), extent)
+        gain = xp.ones_like(stats.count)
+        if mode == "unbiased":
+            rho = root(at_least(1 - class_scatter(stats.squares, stats.count), LEAST_CONCENTRATION))
+            gain = xp.linalg.vector_norm(stats.mean, axis=-1) / rho
+        return cls(center, extent_radius=extent, gain=gain)
+
+    def measure(self, x: Array, break_ties: bool = False) -> Array:
+        """Minus the cosine of the angle to the border of the cone; -1 inside.
+
+        With `break_ties`, a point inside several cones belongs to the one where theta - |eps| is least: the measure goes
+        on falling below -1, slowly, and so stays below that of any cone the point is outside of.
+        """
+        if self.gain is not None:
+            return -self.gain[..., None, :] * self._cosine(x)
+        xp = array_namespace(x, self.center)
+        theta = self.distance(x)
+        eps = self.bias_radius[..., None, :]
+        deep = theta - xp.abs(eps)
+        return xp.where(deep >= 0, -xp.cos(theta - eps), TIE * deep - 1 if break_ties else -1.0)
+
+    def distance(self, x: Array) -> Array:
+        """The angle of x and z_n."""
+        return arccos(self._cosine(x))
+
+    def _cosine(self, x: Array) -> Array:
+        return unit(x) @ unit(self.center).mT
+
+
+def cone_overlap_loss(center: Array, radius: Array) -> Array:
+    """L_dis = 1/N sum over ordered pairs i != j of max(|eps_i| + |eps_j| - theta(z_i, z_j), 0): (...).
+
+    The pair i = j is left out: it would always add 2 |eps_i|, for every class, however far from all others.
+    """
+    xp = array_namespace(center, radius)
+    direction = unit(center)
+    theta = arccos(direction @ direction.mT)  # (..., N, N)
+    reach = xp.abs(radius)
+    overlap = at_least(reach[..., :, None] + reach[..., None, :] - theta, 0.0)
+    way = center.shape[-2]
+    others = 1 - xp.eye(way, dtype=center.dtype, device=center.device)
+    return xp.sum(overlap * others, axis=(-2, -1)) / way

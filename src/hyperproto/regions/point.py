@@ -1,0 +1,38 @@
+"""A class is a point: the mean of its support (Prototypical Networks, Snell et al. 2017)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from hyperproto.regions.arrays import Array, root, squared_distance
+from hyperproto.regions.base import Region, check_mode
+from hyperproto.regions.statistics import ClassStatistics, extent_radius
+
+
+@dataclass(frozen=True, eq=False)
+class Point(Region):
+    """The prototype z_n, with M(x) = ||x - z_n||^2, or ||x - z_n|| if not `squared`."""
+
+    modes: ClassVar[tuple[str, ...]] = ("point",)
+
+    center: Array
+    extent_radius: Array = None
+    squared: bool = True
+    bias_radius: Array = field(init=False, default=None)  # zeros: a point subtracts nothing
+
+    def __post_init__(self) -> None:
+        self._fill("bias_radius")
+
+    @classmethod
+    def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "point", squared: bool = True) -> Self:
+        """Take the mean of each class."""
+        check_mode(cls, mode)
+        stats = ClassStatistics.of(support, labels, way)
+        return cls(stats.mean, extent_radius(stats.squares, stats.count), squared)
+
+    def measure(self, x: Array) -> Array:
+        """Distance to each centre, squared or not."""
+        return squared_distance(x, self.center) if self.squared else self.distance(x)
+
+    def distance(self, x: Array) -> Array:
+        """||x - z_n||."""
+        return root(squared_distance(x, self.center))

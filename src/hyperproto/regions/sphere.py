@@ -1,0 +1,98 @@
+"""A class is a hypersphere B(z, eps): eq. 1-3 of the paper, and what replaces its closed form."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from array_api_compat import array_namespace
+
+from hyperproto.errors import ConfigError
+from hyperproto.regions.arrays import Array, at_least, root, squared_distance
+from hyperproto.regions.base import Region, check_mode
+from hyperproto.regions.bayes import fit_bayes
+from hyperproto.regions.statistics import ClassStatistics, extent_radius, pooled_scatter
+from hyperproto.regions.whitening import Whitening
+
+
+@dataclass(frozen=True, eq=False)
+class Sphere(Region):
+    """Hyperspheres, with M(x, B_n) = ||A x - z_n||^2 - eps_n (eq. 2; A is the identity but in mode "bayes").
+
+    If not `squared`, M = ||A x - z_n|| - eps_n; or, with `under_root`, sqrt(max(||A x - z_n||^2 - eps_n, 0)), for a bias
+    that belongs to the squared distance.
+    """
+
+    modes: ClassVar[tuple[str, ...]] = ("bayes", "unbiased", "paper", "point")
+
+    center: Array
+    bias_radius: Array = None
+    extent_radius: Array = None
+    squared: bool = True
+    under_root: bool = False
+    whiten: Whitening | None = None
+    scatter: Array = None  # (...) the pooled within-class scatter v
+    ratio: Array = None  # (...) k, the ratio of within- to between-class variance
+
+    def __post_init__(self) -> None:
+        self._fill("bias_radius")
+
+    @classmethod
+    def fit(
+        cls,
+        support: Array,
+        labels: Array,
+        way: int,
+        *,
+        mode: str = "bayes",
+        squared: bool = True,
+        radius_weight: float = 1.0,
+    ) -> Self:
+        """Estimate centres and radii from the support.
+
+        - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`.
+        - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
+        - "paper": eq. 3, eps_n = the mean distance of the support to its centre (squared if `squared`), times
+          `radius_weight`.
+        - "point": eps_n = 0.
+        """
+        check_mode(cls, mode)
+        if radius_weight != 1.0 and mode != "paper":
+            raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
+        xp = array_namespace(support, labels)
+        stats = ClassStatistics.of(support, labels, way)
+        if mode == "bayes":
+            fitted = fit_bayes(stats)
+            return cls(**vars(fitted), squared=squared, under_root=True)
+        scatter = pooled_scatter(stats.squares, stats.count)
+        eps = None
+        if mode == "unbiased":
+            eps = scatter[..., None] / at_least(stats.count, 1.0)
+        elif mode == "paper":
+            distance = xp.linalg.vector_norm(stats.residual, axis=-1)  # (..., S)
+            eps = radius_weight * stats.average(distance * distance if squared else distance)
+        extent = extent_radius(stats.squares, stats.count)
+        return cls(stats.mean, eps, extent, squared, under_root=mode == "unbiased", scatter=scatter)
+
+    def measure(self, x: Array) -> Array:
+        """Eq. 2: how far outside the sphere."""
+        eps = self.bias_radius[..., None, :]
+        if self.squared:
+            return self._squared_distance(x) - eps
+        return root(self._squared_distance(x) - eps) if self.under_root else self.distance(x) - eps
+
+    def distance(self, x: Array) -> Array:
+        """||A x - z_n||."""
+        return root(self._squared_distance(x))
+
+    def linear(self) -> tuple[Array, Array]:
+        """Weights (..., D, N) and bias (..., N) of the same classifier: x @ weights + bias = ||A x||^2 - M(x).
+
+        The first term is the same for every class, so argmax is argmin of the measure, for one matrix product.
+        """
+        if not self.squared:
+            raise ConfigError("only the squared measure is linear in x up to a common term; fit with squared=True")
+        xp = array_namespace(self.center)
+        center = self.center if self.whiten is None else self.whiten(self.center)  # A z, A being symmetric
+        return 2 * center.mT, self.bias_radius - xp.sum(self.center * self.center, axis=-1)
+
+    def _squared_distance(self, x: Array) -> Array:
+        return squared_distance(x if self.whiten is None else self.whiten(x), self.center)

@@ -1,0 +1,68 @@
+"""Whitening by the shrunk within-class covariance, of low rank where the support is smaller than the space."""
+
+from dataclasses import dataclass
+
+from array_api_compat import array_namespace
+
+from hyperproto.regions.arrays import Array, at_least
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """The symmetric map A = I + left right, applied to rows: A x = x + (x left) right."""
+
+    left: Array  # (..., D, r)
+    right: Array  # (..., r, D)
+
+    def __call__(self, x: Array) -> Array:
+        """Map rows (..., Q, D)."""
+        return x + (x @ self.left) @ self.right
+
+
+def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: Array) -> tuple[Whitening, Array]:
+    """A = sqrt(c) Sigma^(-1/2) with Sigma = (1 - a) W + c I and W = R^T R / dof, and the gain b (...) explained below.
+
+    `residual` R (..., S, D), `scatter` v = ||R||^2 / dof (...), `dof` (...). The shrinkage a lies half-way from OAS (Chen
+    et al. 2010) to the identity, and c = a v / D. Where not `known`, A is the identity and b is 0.
+
+    With b = (1 - a) / (c dof), A = (I + b R^T R)^(-1/2). Since 1/u - 1 = t g(t) for u = sqrt(1 + t), that is
+    I + R^T [b g(b R R^T)] R, or I + [b g(b R^T R)] R^T R: no inverse, no threshold on small singular values, and
+    whichever of the two Gram matrices is smaller.
+    """
+    xp = array_namespace(residual)
+    size, dim = residual.shape[-2:]
+    gram = residual @ residual.mT if size <= dim else residual.mT @ residual  # (..., r, r), r = min(S, D)
+    shrinkage = (1 + oas(xp.sum(gram * gram, axis=(-2, -1)) / dof**2, scatter, dof, dim)) / 2
+    gain = xp.where(known, (1 - shrinkage) * dim / (shrinkage * scatter * dof), 0.0)  # b
+    b = gain[..., None, None]
+    inner = b * root_slope(b * gram)
+    return (Whitening(residual.mT, inner @ residual) if size <= dim else Whitening(inner, gram)), gain
+
+
+def oas(square: Array, trace: Array, dof: Array, dim: int) -> Array:
+    """Oracle approximating shrinkage from tr(W^2) and tr(W), at most 1 - also where the formula has no meaning (D = 1)."""
+    xp = array_namespace(square)
+    above = (1 - 2 / dim) * square + trace * trace
+    below = (dof + 1 - 2 / dim) * (square - trace * trace / dim)
+    proper = (above > 0) & (above < below)
+    return xp.where(proper, above / xp.where(proper, below, 1.0), 1.0)
+
+
+def root_slope(matrix: Array) -> Array:
+    """g(P) for a symmetric positive semi-definite P (..., r, r), with g(t) = ((1 + t)^(-1/2) - 1) / t = -1 / (u (1 + u)).
+
+    The gradient of `eigh` is NaN for repeated eigenvalues, and a support set has them (its residuals are dependent). So
+    the decomposition is of a constant, and P comes back in to first order, where Daleckii and Krein's theorem makes the
+    derivative exact: dg(P) = U [Gamma * (U^T dP U)] U^T, Gamma being the divided differences of g, which for this g have a
+    form without cancellation. Second derivatives are not carried.
+    """
+    xp = array_namespace(matrix)
+    constant = matrix.detach() if hasattr(matrix, "detach") else matrix
+    value, vector = xp.linalg.eigh(constant)  # (..., r), (..., r, r)
+    value = at_least(value, 0.0)  # rounding
+    u = xp.sqrt(1 + value)[..., :, None]
+    w = u.mT
+    gamma = (1 + u + w) / (u * w * (1 + u) * (1 + w) * (u + w))
+    eye = xp.eye(value.shape[-1], dtype=value.dtype, device=value.device)
+    change = vector.mT @ matrix @ vector - eye * value[..., None, :]  # 0 but for rounding, and for its gradient
+    return vector @ (gamma * change - eye / (u * (1 + u))) @ vector.mT
