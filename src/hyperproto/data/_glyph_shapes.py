@@ -20,7 +20,13 @@ FACES = (
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
 )  # the first has every character of the data set
 JUDGES = tuple(face for face in FACES if "Bol" not in face)  # fat strokes hide differences: look-alikes are judged here
+POSES = tuple(
+    (turn, height, width)  # degrees, and shares of the height and width: nothing grows, since all have the same size
+    for turn in (0, -8, 8)
+    for height, width in ((1.0, 1.0), (0.87, 1.0), (0.75, 1.0), (1.0, 0.87), (1.0, 0.75))
+)
 ALIKE = 0.92  # correlation of two softened shapes from which on a reader takes one for the other
+ALIKE_ABROAD = 0.88  # the same for two scripts: no reader of both was in mind when they were drawn
 SOLID = 0.85  # share of ink in its own bounding box from which on a shape is only a dot or a bar
 
 _LETTERS = {"Lu", "Ll", "Lo", "Nd"}  # no marks (M*), no modifiers (Lm), no symbols
@@ -36,6 +42,7 @@ class Glyph:
     masks: dict[str, Masks]  # face: (SIDE, SIDE), 255 is ink
 
     def __str__(self) -> str:
+        """Name it readably and uniquely, as in "greek/small omega U+03C9"."""
         name = unicodedata.name(self.char).removeprefix(self.script.upper()).replace(" LETTER ", " ")
         return f"{self.script}/{name.strip(' -').lower()} U+{ord(self.char):04X}"
 
@@ -43,7 +50,8 @@ class Glyph:
 def distinct_glyphs(scripts: Iterable[str]) -> list[Glyph]:
     """Draw every letter and digit of `scripts`, and keep the first of those that look alike."""
     glyphs = draw_glyphs(scripts)
-    alike = look_alikes(glyphs)
+    script = np.array([glyph.script for glyph in glyphs])
+    alike = likeness(glyphs) >= np.where(script[:, None] == script, ALIKE, ALIKE_ABROAD)
     kept: list[int] = []
     for index in range(len(glyphs)):
         if not alike[index, kept].any():
@@ -98,7 +106,8 @@ def _draw(font_file: Path, chars: list[str]) -> Iterator[Masks | None]:
         width, height = (max(1, round(BOX * side / max(image.size))) for side in image.size)
         top, left = (SIDE - height) // 2, (SIDE - width) // 2
         mask = np.zeros((SIDE, SIDE), np.uint8)
-        mask[top : top + height, left : left + width] = image.resize((width, height), Image.Resampling.BILINEAR)
+        small = image.resize((width, height), Image.Resampling.BILINEAR)
+        mask[top : top + height, left : left + width] = np.asarray(small)
         yield mask
 
 
@@ -107,33 +116,35 @@ def _is_solid(mask: Masks) -> bool:
     return bool(np.count_nonzero(inked) > SOLID * np.count_nonzero(inked.any(0)) * np.count_nonzero(inked.any(1)))
 
 
-def look_alikes(glyphs: list[Glyph]) -> NDArray[np.bool_]:
-    """Tell which pairs look the same in some face, also when one of them is turned or stretched a little, (n, n)."""
-    alike = np.zeros((len(glyphs), len(glyphs)), np.bool_)
+def likeness(glyphs: list[Glyph]) -> NDArray[np.float32]:
+    """Correlate the shapes of each pair in the face, and with the small turn or squeeze, that shows them most alike."""
+    alike = np.zeros((len(glyphs), len(glyphs)), np.float32)
     for face in JUDGES:
-        index = np.array([i for i, glyph in enumerate(glyphs) if face in glyph.masks])
+        index = [i for i, glyph in enumerate(glyphs) if face in glyph.masks]
+        if not index:
+            continue
         images = _soften(np.stack([glyphs[i].masks[face] for i in index]))
         still = _signatures(images)
-        here = np.zeros((len(index), len(index)), np.bool_)
-        poses = [(turn, stretch) for turn in (-8, 0, 8) for stretch in (0.87, 1.0, 1.15)]
-        for turn, stretch in poses if face == FACES[0] else [(0, 1.0)]:
-            rows, cols = affine_grid(images.shape[-1], turn, stretch)
+        here = np.zeros((len(index), len(index)), np.float32)
+        for turn, height, width in POSES if face == FACES[0] else POSES[:1]:
+            rows, cols = _pose(images.shape[-1], turn, height, width)
             moved = _signatures(sample(images, np.arange(len(images)), rows, cols))
-            here |= moved @ still.T >= ALIKE * _NORM**2
-        alike[np.ix_(index, index)] |= here | here.T
-    return alike
+            np.maximum(here, moved @ still.T, out=here)
+        pairs = np.ix_(index, index)
+        alike[pairs] = np.maximum(alike[pairs], np.maximum(here, here.T))
+    return alike / np.float32(_NORM**2)
 
 
 _NORM = 4000  # of a signature
 
 
 def _soften(masks: Masks) -> Floats:
-    """Halve the resolution and blur by one more pixel, (n, SIDE / 2, SIDE / 2)."""
+    """Halve the resolution, blur by one more pixel and cut the empty margin, (n, 24, 24)."""
     half = SIDE // 2
-    images = masks.reshape(-1, half, 2, half, 2).mean((2, 4))
+    images: Floats = masks.reshape(-1, half, 2, half, 2).mean((2, 4))
     for axis in (1, 2):
         images = images / 2 + (np.roll(images, 1, axis) + np.roll(images, -1, axis)) / 4
-    return images
+    return np.ascontiguousarray(images[:, 4:-4, 4:-4])
 
 
 def _signatures(images: Floats) -> NDArray[np.float32]:
@@ -144,15 +155,17 @@ def _signatures(images: Floats) -> NDArray[np.float32]:
     """
     flat = images.reshape(len(images), -1)
     flat = flat - flat.mean(1, keepdims=True)
-    return np.rint(flat * (_NORM / np.linalg.norm(flat, axis=1, keepdims=True))).astype(np.float32)
+    flat *= _NORM / np.linalg.norm(flat, axis=1, keepdims=True)
+    whole: NDArray[np.float32] = np.rint(flat).astype(np.float32)
+    return whole
 
 
-def affine_grid(side: int, turn: float, stretch: float) -> tuple[Floats, Floats]:
-    """Rows and columns at which to sample a square image to see it turned (degrees) and made wider."""
-    rows, cols = np.mgrid[:side, :side] - (side - 1) / 2
+def _pose(side: int, turn: float, height: float, width: float) -> tuple[Floats, Floats]:
+    """Rows and columns at which to sample a square image to see it `height` times as high, `width` as wide, turned."""
+    center = (side - 1) / 2
+    rows, cols = np.mgrid[:side, :side] - center
     sin, cos = np.sin(np.deg2rad(turn)), np.cos(np.deg2rad(turn))
-    cols = cols / stretch
-    return (cos * rows - sin * cols) + (side - 1) / 2, (sin * rows + cos * cols) + (side - 1) / 2
+    return (cos * rows - sin * cols) / height + center, (sin * rows + cos * cols) / width + center
 
 
 def sample(images: Floats, which: NDArray[np.int64], rows: Floats, cols: Floats) -> Floats:
@@ -161,8 +174,8 @@ def sample(images: Floats, which: NDArray[np.int64], rows: Floats, cols: Floats)
     rows, cols = np.clip(rows, 0, side - 1.001), np.clip(cols, 0, side - 1.001)
     top, left = rows.astype(np.int64), cols.astype(np.int64)
     down, right = rows - top, cols - left
-    corner = which[:, None, None] * (side * side) + top * side + left
-    flat = images.reshape(-1)
-    upper = flat[corner] * (1 - right) + flat[corner + 1] * right
-    lower = flat[corner + side] * (1 - right) + flat[corner + side + 1] * right
-    return upper * (1 - down) + lower * down
+    corner = which[:, None, None] * side**2 + top * side + left
+    upper = images.take(corner) * (1 - right) + images.take(corner + 1) * right
+    lower = images.take(corner + side) * (1 - right) + images.take(corner + side + 1) * right
+    mixed: Floats = upper * (1 - down) + lower * down
+    return mixed

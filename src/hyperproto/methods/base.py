@@ -1,6 +1,7 @@
 """The method contract: one class, one file, one registry line."""
 
-from typing import ClassVar, Literal
+from copy import copy
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ TRAITS = {
     "equivariant": "renaming the classes renames the scores, and nothing else",
     "unequal-shots": "classes may have different numbers of support examples",
     "any-way": "the number of classes may differ from training and from episode to episode",
+    "feature-maps": "a unit may have more than one axis",
 }
 
 
@@ -23,7 +25,7 @@ class Method(nn.Module):
     """Base of all methods: a subclass writes `scores`, and whatever else differs from the defaults below."""
 
     needs: ClassVar[Literal["units", "items"]] = "units"
-    traits: ClassVar[frozenset[str]] = frozenset(TRAITS)
+    traits: ClassVar[frozenset[str]] = frozenset({"equivariant", "unequal-shots", "any-way"})
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transform: ClassVar[str | None] = None  # the feature transform it is defined with, if it is
     start_temperature: ClassVar[float] = 1.0
@@ -39,16 +41,22 @@ class Method(nn.Module):
     ) -> None:
         """Create every parameter, for `n_classes` training classes (0 where nothing is trained)."""
         super().__init__()
+        if len(feature_shape) != 1 and "feature-maps" not in self.traits:
+            raise ConfigError(f"{type(self).__name__} reads vectors, but the encoder gives units of shape {feature_shape}")
         self.feature_shape = feature_shape
         self.n_classes = n_classes
-        self.fit = self.fits[0] if fit is None else fit
-        if self.fit not in self.fits:
-            raise ConfigError(f"{type(self).__name__}: {unknown_name('fit', self.fit, self.fits)}")
+        self.fit = self._checked(self.fits[0] if fit is None else fit)
         temperature = self.start_temperature if temperature is None else temperature
         if temperature <= 0:
             raise ConfigError(f"temperature {temperature} must be above 0")
         log_temperature = torch.tensor(float(temperature)).log()
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
+
+    def with_fit(self, fit: str) -> Self:
+        """Return the same method, sharing its parameters, with another closed form at evaluation."""
+        twin = copy(self)
+        twin.fit = self._checked(fit)
+        return twin
 
     def setup(self, pool: Pool, encoder: Encoder) -> None:
         """Fill the parameters from training data before the first step; never create any."""
@@ -79,3 +87,8 @@ class Method(nn.Module):
     def monitor(self) -> dict[str, float | list[float]]:
         """Name what is worth watching during training."""
         return {}
+
+    def _checked(self, fit: str) -> str:
+        if fit not in self.fits:
+            raise ConfigError(f"{type(self).__name__}: {unknown_name('fit', fit, self.fits)}")
+        return fit

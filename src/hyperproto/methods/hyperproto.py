@@ -24,9 +24,8 @@ class HyperProto(StoredRegions):
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Sphere:
         """Fit spheres, eq. 3 or better."""
-        return Sphere.fit(
-            support, labels, way, mode=mode, squared=self.squared, radius_weight=self.radius_weight
-        )
+        weight = self.radius_weight if mode == "paper" else 1.0
+        return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, radius_weight=weight)
 
     def region(self, center: Tensor, radius: Tensor) -> Sphere:
         """Make spheres of stored centres and radii."""

@@ -15,6 +15,7 @@ class HyperProtoGaussian(StoredRegions):
     """
 
     fits = Gaussian.modes
+    radius_name = "sigma"
 
     def __init__(self, *, sigma: Literal["ml", "eq3"] = "ml", **options: Any) -> None:
         super().__init__(**options)
@@ -22,7 +23,7 @@ class HyperProtoGaussian(StoredRegions):
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Gaussian:
         """Fit Gaussians."""
-        return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma)
+        return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma if mode == "paper" else "ml")
 
     def region(self, center: Tensor, radius: Tensor) -> Gaussian:
         """Make Gaussians of stored means and deviations."""

@@ -1,6 +1,6 @@
 """Algorithm 1: stored regions of all training classes, learned with the encoder; closed forms for unseen ones."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ class StoredRegions(Method):
     `centers="episode"` (the paper's images) takes the mean of the episode's support instead. Unseen classes get their
     region in closed form from their support: `fit` says which.
     """
+
+    radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Any:
         """Fit a region to the support of each class."""
@@ -62,7 +64,7 @@ class StoredRegions(Method):
         """Initialisation phase of Algorithm 1: eq. 3 on K random instances of each training class."""
         support, labels = self._instances(pool, encoder)
         region = self.closed_form(support, labels, pool.n_classes, "paper")
-        self.radius.copy_(region.bias_radius[:, None])
+        self.radius.copy_(getattr(region, self.radius_name)[:, None])
         if self.centers == "stored":
             self.center.copy_(region.center)
 

@@ -17,9 +17,9 @@ class Region(ABC):
     `bias_radius` is what the measure subtracts. `extent_radius` is how far the class reaches: what a drawing shows, and
     what "inside" means. The two are never the same thing: a point of the class is almost never inside the first.
 
-    Fitting takes `support` (..., S, D), integer `labels` (..., S) from 0 to way - 1 (negative: padding, which takes part
-    in nothing) and `way`. A class without examples has its centre at 0, or at the common mean in mode "bayes": mask its
-    column if that can happen.
+    Fitting takes `support` (..., S, D), integer `labels` (..., S) from 0 to way - 1 (negative: padding, which takes
+    part in nothing) and `way`. A class without examples has its centre at 0, or at the common mean in mode "bayes":
+    mask its column if that can happen.
     """
 
     modes: ClassVar[tuple[str, ...]]  # the fit modes that have a meaning here, the default first

@@ -2,7 +2,7 @@
 
 A centre that is a mean of K examples is off by noise of variance v / K. With class means drawn around a common m with
 variance v / k, the best guess of the centre is m + K / (K + k) (z - m) (James and Stein), in a space where the scatter
-of a class is round. Both k and that space are estimated from the support, each example judged as if it had been left out.
+of a class is round. Both k and that space are estimated from the support, each example judged as if it were left out.
 """
 
 import math
@@ -72,10 +72,11 @@ def fit_bayes(stats: ClassStatistics) -> BayesFit:
 
 
 def leave_one_out(stats: ClassStatistics, whiten: Whitening, gain: Array) -> Array:
-    """Squared distance (..., S) of each example to its class mean, had it had no part in that mean or in the whitening.
+    """What each example (..., S) says of the scatter of its class, had it had no part in the mean or in the whitening.
 
-    Without itself the mean is K / (K - 1) times as far (squared: the square of it, of which one factor is the leverage on
-    the mean), and by Sherman and Morrison the whitened length grows by 1 / (1 - gain d).
+    Leaving out an example of residual r takes K / (K - 1) r r^T from the squares about the mean, so its share of the
+    scatter is d = K / (K - 1) ||A r||^2. A was fitted to that share too: by Sherman and Morrison's formula, A^-2 =
+    I + b R^T R less that term makes it d / (1 - b d) in the space whitened without the example.
     """
     xp = array_namespace(stats.mean)
     count = stats.count
@@ -88,12 +89,14 @@ def leave_one_out(stats: ClassStatistics, whiten: Whitening, gain: Array) -> Arr
 def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array) -> Array:
     """k = within / between variance (...): moments, five fixed-point steps, then shrunk in log towards PRIOR_RATIO."""
     xp = array_namespace(mean)
+    away = mean - weighted_mean(count, mean)  # near their middle, so that little cancels below
+    products, length = away @ away.mT, xp.sum(away * away, axis=-1)  # (..., N, N), (..., N)
     k = xp.full_like(scatter, PRIOR_RATIO)
     for _ in range(5):
         w = count / (count + k[..., None])  # (..., N)
         total = at_least(xp.sum(w, axis=-1), SMALL)
-        away = mean - weighted_mean(w, mean)
-        spread = xp.sum(w * xp.sum(away * away, axis=-1), axis=-1)
+        own, common = xp.sum(w * length, axis=-1), xp.sum(w * (products @ w[..., None])[..., 0], axis=-1)
+        spread = own - common / total  # of the means about their weighted mean
         share = w / at_least(count, 1.0)
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
         lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior

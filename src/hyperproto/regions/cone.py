@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, at_most, root, unit
 from hyperproto.regions.base import Region, check_mode
@@ -19,7 +19,7 @@ class Cone(Region):
     """Cones of direction z_n and angle eps_n; theta is the angle of x and z_n.
 
     M = -cos(theta - eps_n) where theta >= |eps_n|, and -1 inside; or, with `gain`, M = -gain_n cos(theta).
-    Neither centres nor queries need unit length. A zero vector has no direction: it lies at a right angle to everything.
+    Neither centres nor queries need unit length. A zero vector has no direction: it is at a right angle to everything.
     """
 
     modes: ClassVar[tuple[str, ...]] = ("unbiased", "paper", "point")
@@ -30,15 +30,16 @@ class Cone(Region):
     gain: Array = None  # (..., N)
 
     def __post_init__(self) -> None:
+        """A cone built without an angle is a direction."""
         self._fill("bias_radius")
 
     @classmethod
     def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "unbiased") -> Self:
         """Estimate directions and angles; the centre is the mean of unit vectors, zbar, scaled to length 1.
 
-        - "unbiased": M = -u . zbar / rho. zbar points at rho times the true direction (rho < 1: directions scatter), so
-          the cosine is too small by a factor. rho^2 = (K ||zbar||^2 - 1) / (K - 1), which is 1 - the scatter of the unit
-          vectors; at least LEAST_CONCENTRATION. A class of one example takes the pooled rho; it is 1 if all do.
+        - "unbiased": M = -u . zbar / rho. Unit vectors scatter, so zbar is rho < 1 times the true direction on average,
+          and the cosine too small by that factor. rho^2 = (K ||zbar||^2 - 1) / (K - 1), which is 1 less the scatter of
+          the unit vectors; at least LEAST_CONCENTRATION. A class of one example takes the pooled rho, 1 if all are.
         - "paper": eps_n = mean angle of the support to its centre.
         - "point": M = -cos(theta).
 
@@ -64,8 +65,8 @@ class Cone(Region):
     def measure(self, x: Array, break_ties: bool = False) -> Array:
         """Minus the cosine of the angle to the border of the cone; -1 inside.
 
-        With `break_ties`, a point inside several cones belongs to the one where theta - |eps| is least: the measure goes
-        on falling below -1, slowly, and so stays below that of any cone the point is outside of.
+        With `break_ties`, a point inside several cones belongs to the one where theta - |eps| is least: the measure
+        goes on falling below -1, slowly, and so stays below that of any cone the point is outside of.
         """
         if self.gain is not None:
             return -self.gain[..., None, :] * self._cosine(x)
@@ -94,5 +95,5 @@ def cone_overlap_loss(center: Array, radius: Array) -> Array:
     reach = xp.abs(radius)
     overlap = at_least(reach[..., :, None] + reach[..., None, :] - theta, 0.0)
     way = center.shape[-2]
-    others = 1 - xp.eye(way, dtype=center.dtype, device=center.device)
+    others = 1 - xp.eye(way, dtype=center.dtype, device=device(center))
     return xp.sum(overlap * others, axis=(-2, -1)) / way

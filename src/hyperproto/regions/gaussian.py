@@ -18,10 +18,10 @@ LEAST_DOF = 3.0  # of the factor (nu - 2) / nu, which is not positive below
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(Region):
-    """Gaussians N(z_n, sigma_n^2 I), with M(x) = shrink_n ||x - z_n||^2 / (2 sigma_n^2) + D log|sigma_n| + delta - eps_n.
+    """Gaussians N(z_n, sigma_n^2 I).
 
-    delta = D/2 log 2 pi. In the paper shrink = 1 and eps = 0, which is minus the log likelihood. A sigma of either sign
-    counts by its size, and for at least SIGMA_FLOOR.
+    M(x) = shrink_n ||x - z_n||^2 / (2 sigma_n^2) + D log|sigma_n| + D/2 log 2 pi - eps_n. In the paper shrink = 1 and
+    eps = 0, which is minus the log likelihood. A sigma of either sign counts by its size, at least SIGMA_FLOOR.
     """
 
     modes: ClassVar[tuple[str, ...]] = ("unbiased", "paper")
@@ -33,6 +33,7 @@ class Gaussian(Region):
     shrink: Array = None  # (..., N)
 
     def __post_init__(self) -> None:
+        """A Gaussian built from centre and sigma measures as the paper does."""
         self._fill("bias_radius")
         self._fill("shrink", 1.0)
 

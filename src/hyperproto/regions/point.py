@@ -20,6 +20,7 @@ class Point(Region):
     bias_radius: Array = field(init=False, default=None)  # zeros: a point subtracts nothing
 
     def __post_init__(self) -> None:
+        """A point has no radius."""
         self._fill("bias_radius")
 
     @classmethod

@@ -17,8 +17,8 @@ from hyperproto.regions.whitening import Whitening
 class Sphere(Region):
     """Hyperspheres, with M(x, B_n) = ||A x - z_n||^2 - eps_n (eq. 2; A is the identity but in mode "bayes").
 
-    If not `squared`, M = ||A x - z_n|| - eps_n; or, with `under_root`, sqrt(max(||A x - z_n||^2 - eps_n, 0)), for a bias
-    that belongs to the squared distance.
+    If not `squared`, M = ||A x - z_n|| - eps_n; or, with `under_root`, sqrt(max(||A x - z_n||^2 - eps_n, 0)), for a
+    bias that belongs to the squared distance.
     """
 
     modes: ClassVar[tuple[str, ...]] = ("bayes", "unbiased", "paper", "point")
@@ -33,6 +33,7 @@ class Sphere(Region):
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
 
     def __post_init__(self) -> None:
+        """A sphere built without a radius is a point."""
         self._fill("bias_radius")
 
     @classmethod
@@ -60,8 +61,7 @@ class Sphere(Region):
         xp = array_namespace(support, labels)
         stats = ClassStatistics.of(support, labels, way)
         if mode == "bayes":
-            fitted = fit_bayes(stats)
-            return cls(**vars(fitted), squared=squared, under_root=True)
+            return cls(**vars(fit_bayes(stats)), squared=squared, under_root=True)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":

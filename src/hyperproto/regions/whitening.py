@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from hyperproto.regions.arrays import Array, at_least
 
@@ -22,8 +22,8 @@ class Whitening:
 def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: Array) -> tuple[Whitening, Array]:
     """A = sqrt(c) Sigma^(-1/2) with Sigma = (1 - a) W + c I and W = R^T R / dof, and the gain b (...) explained below.
 
-    `residual` R (..., S, D), `scatter` v = ||R||^2 / dof (...), `dof` (...). The shrinkage a lies half-way from OAS (Chen
-    et al. 2010) to the identity, and c = a v / D. Where not `known`, A is the identity and b is 0.
+    `residual` R (..., S, D), `scatter` v = ||R||^2 / dof (...), `dof` (...). The shrinkage a lies half-way from OAS
+    (Chen et al. 2010) to the identity, and c = a v / D. Where not `known`, A is the identity and b is 0.
 
     With b = (1 - a) / (c dof), A = (I + b R^T R)^(-1/2). Since 1/u - 1 = t g(t) for u = sqrt(1 + t), that is
     I + R^T [b g(b R R^T)] R, or I + [b g(b R^T R)] R^T R: no inverse, no threshold on small singular values, and
@@ -40,7 +40,7 @@ def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: A
 
 
 def oas(square: Array, trace: Array, dof: Array, dim: int) -> Array:
-    """Oracle approximating shrinkage from tr(W^2) and tr(W), at most 1 - also where the formula has no meaning (D = 1)."""
+    """Oracle approximating shrinkage from tr(W^2) and tr(W), at most 1; also 1 where it has no meaning (D = 1)."""
     xp = array_namespace(square)
     above = (1 - 2 / dim) * square + trace * trace
     below = (dof + 1 - 2 / dim) * (square - trace * trace / dim)
@@ -49,12 +49,12 @@ def oas(square: Array, trace: Array, dof: Array, dim: int) -> Array:
 
 
 def root_slope(matrix: Array) -> Array:
-    """g(P) for a symmetric positive semi-definite P (..., r, r), with g(t) = ((1 + t)^(-1/2) - 1) / t = -1 / (u (1 + u)).
+    """g(P) for symmetric P >= 0 (..., r, r), with g(t) = ((1 + t)^(-1/2) - 1) / t = -1 / (u (1 + u)), u^2 = 1 + t.
 
-    The gradient of `eigh` is NaN for repeated eigenvalues, and a support set has them (its residuals are dependent). So
-    the decomposition is of a constant, and P comes back in to first order, where Daleckii and Krein's theorem makes the
-    derivative exact: dg(P) = U [Gamma * (U^T dP U)] U^T, Gamma being the divided differences of g, which for this g have a
-    form without cancellation. Second derivatives are not carried.
+    The gradient of `eigh` is NaN for repeated eigenvalues, and a support set has them (its residuals are dependent).
+    So the decomposition is of a constant, and P comes back in to first order, where the theorem of Daleckii and Krein
+    makes the derivative exact: dg(P) = U [Gamma * (U^T dP U)] U^T. Gamma are the divided differences of g, which for
+    this g have a form without cancellation. Second derivatives are not carried.
     """
     xp = array_namespace(matrix)
     constant = matrix.detach() if hasattr(matrix, "detach") else matrix
@@ -63,6 +63,6 @@ def root_slope(matrix: Array) -> Array:
     u = xp.sqrt(1 + value)[..., :, None]
     w = u.mT
     gamma = (1 + u + w) / (u * w * (1 + u) * (1 + w) * (u + w))
-    eye = xp.eye(value.shape[-1], dtype=value.dtype, device=value.device)
+    eye = xp.eye(value.shape[-1], dtype=value.dtype, device=device(value))
     change = vector.mT @ matrix @ vector - eye * value[..., None, :]  # 0 but for rounding, and for its gradient
     return vector @ (gamma * change - eye / (u * (1 + u))) @ vector.mT

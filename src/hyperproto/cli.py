@@ -1,0 +1,305 @@
+"""The command line: thin. Exit codes: 0; 1 for a mistake that the user can mend; 2 for wrong usage."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hyperproto import __version__
+from hyperproto.errors import ConfigError, HyperProtoError
+
+app = typer.Typer(
+    help="Few-shot learning in which a class is a region of embedding space, not a point.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
+methods_app = typer.Typer(help="The few-shot methods.", no_args_is_help=True)
+data_app = typer.Typer(help="The data sets.", no_args_is_help=True)
+app.add_typer(recipes_app, name="recipes")
+app.add_typer(methods_app, name="methods")
+app.add_typer(data_app, name="data")
+
+EXTRAS = {"torch": "train", "safetensors": "train", "PIL": "images", "matplotlib": "plots", "transformers": "text"}
+
+JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON there; - for standard output.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
+]
+MethodOptions = Annotated[
+    list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method.")
+]
+Data = Annotated[str, typer.Option(help="A data spec, such as glyphs or vectors:FILE.npz.")]
+Split = Annotated[str, typer.Option(help="The split to draw episodes from.")]
+Way = Annotated[int, typer.Option(help="Classes an episode.")]
+Shot = Annotated[str, typer.Option(help="Support examples a class: one number, or one for each, as in 1,1,2,5,20.")]
+Query = Annotated[int, typer.Option(help="Queries a class.")]
+EpisodeCount = Annotated[int, typer.Option(help="How many episodes.")]
+Seed = Annotated[int, typer.Option(help="Seed of the episodes.")]
+
+
+def main() -> None:
+    """Run the command line; print a user's mistake as one paragraph, without a traceback (`--debug` shows it)."""
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        app(prog_name="hyperproto")
+    except HyperProtoError as error:
+        if debug:
+            raise
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if debug or extra is None:
+            raise
+        _fail(f"this command needs {error.name}, which is not installed: pip install 'hyperproto[{extra}]'")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Take the options that come before a command; `main` has already acted on `--debug`."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for runs, report.html and report.json.")] = Path("runs/demo"),
+    json_file: JsonFile = None,
+) -> None:
+    """Train ProtoNet and HyperProto on the built-in glyphs and compare them, and simple baselines, on unseen scripts."""
+    from hyperproto.reports.demo import run_demo
+
+    report = run_demo(out, Console(stderr=json_file == "-"))
+    if json_file:
+        _write_json(report, json_file)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="NAME, NAME:ROW (see `recipes list`) or a path that ends in .toml.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/RECIPE).")] = None,
+    override: Overrides = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
+    from hyperproto.reports.console import progress_bar
+    from hyperproto.training import load_recipe
+    from hyperproto.training import train as run_training
+
+    checked = load_recipe(recipe, override)
+    folder = out or Path("runs") / recipe.removesuffix(".toml").replace(":", "-").replace("/", "-")
+    with progress_bar(checked.name) as show:
+        run = run_training(checked, folder, lambda report: show(report.step, report.steps, report.words()))
+    validations = [row for row in run.read_metrics() if "accuracy" in row]
+    best = max(validations, key=lambda row: row["accuracy"])
+    summary = {key: best[key] for key in ("step", "accuracy", "ci95")}
+    result = {"run": str(folder), "validation": checked.validation.model_dump(), **summary}
+    if json_file:
+        _write_json(result, json_file)
+    if json_file != "-":
+        accuracy = f"{100 * best['accuracy']:.2f} ± {100 * best['ci95']:.2f} %"
+        typer.echo(f"{folder}: best validation accuracy {accuracy} at step {best['step']}")
+
+
+@app.command()
+def evaluate(
+    data: Data,
+    run: Annotated[str | None, typer.Option(help="A trained run.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="A ready encoder, such as identity.")] = None,
+    method: Annotated[str | None, typer.Option(help="The method (default: the run's own).")] = None,
+    fit: Annotated[str | None, typer.Option(help="Closed form: bayes, unbiased, paper or point.")] = None,
+    transform: Annotated[str | None, typer.Option(help="none, unit or center-unit (default: the run's).")] = None,
+    split: Split = "test",
+    way: Way = 5,
+    shot: Shot = "5",
+    query: Query = 15,
+    episodes: EpisodeCount = 1000,
+    seed: Seed = 0,
+    option: MethodOptions = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure one method on episodes of unseen classes."""
+    if (run is None) == (encoder is None):
+        raise typer.BadParameter("give one of --run and --encoder", param_hint="--run")
+    results = _evaluate(
+        data, _one(run), _one(encoder), _one(method), _one(fit), _one(transform), option, split,
+        {"way": way, "shot": _shots(shot), "query": query, "episodes": episodes, "seed": seed},
+    )  # fmt: skip
+    _show(results, results[0].to_json(), json_file)
+
+
+@app.command()
+def compare(
+    data: Data,
+    run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
+    encoder: Annotated[list[str] | None, typer.Option(help="A ready encoder; repeatable.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="A method; repeatable.")] = None,
+    fit: Annotated[list[str] | None, typer.Option(help="A closed form; repeatable.")] = None,
+    transform: Annotated[list[str] | None, typer.Option(help="A feature transform; repeatable.")] = None,
+    split: Split = "test",
+    way: Way = 5,
+    shot: Shot = "5",
+    query: Query = 15,
+    episodes: EpisodeCount = 1000,
+    seed: Seed = 0,
+    option: MethodOptions = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure every combination that makes sense on the same episodes, with paired differences."""
+    from hyperproto.evaluation import compare as pairs
+
+    if not run and not encoder:
+        raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
+    results = _evaluate(
+        data, run or [], encoder or [], method or [], fit or [], transform or [], option, split,
+        {"way": way, "shot": _shots(shot), "query": query, "episodes": episodes, "seed": seed},
+    )  # fmt: skip
+    _show(results, {"results": [result.to_json() for result in results], "comparisons": pairs(results)}, json_file)
+
+
+@recipes_app.command("list")
+def recipes_list(json_file: JsonFile = None) -> None:
+    """List the recipes and their rows."""
+    from hyperproto.recipes import builtin_recipes, read_rows
+
+    rows = [(f"{name}:{row}" if len(read_rows(name)) > 1 else name, recipe) for name in builtin_recipes()
+            for row, recipe in read_rows(name).items()]  # fmt: skip
+    table = [{"recipe": name, "description": r.get("description", ""), "cost": r.get("cost", "")} for name, r in rows]
+    _show_rows(table, json_file)
+
+
+@recipes_app.command("show")
+def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = None) -> None:
+    """Print a recipe, complete, with its cost and the number it should reach."""
+    from hyperproto.training import load_recipe
+
+    content = load_recipe(recipe, override).model_dump(mode="json")
+    if json_file:
+        _write_json(content, json_file)
+    if json_file != "-":
+        Console(highlight=False).print_json(data=content)
+
+
+@methods_app.command("list")
+def methods_list(json_file: JsonFile = None) -> None:
+    """List the methods, their closed forms and their traits."""
+    from hyperproto.methods import METHODS
+
+    table = []
+    for name in METHODS.names():
+        cls = METHODS.get(name)
+        words = (cls.__doc__ or "").strip().partition("\n")[0]
+        table.append({"method": name, "fit": ", ".join(cls.fits), "transform": cls.transform or "any", "what": words})
+    _show_rows(table, json_file)
+
+
+@data_app.command("list")
+def data_list(json_file: JsonFile = None) -> None:
+    """List the data sets."""
+    from hyperproto.data import DATASETS
+
+    _show_rows([{"data": name, "what": DATASETS.get(name).SUMMARY} for name in DATASETS.names()], json_file)
+
+
+@data_app.command("check")
+def data_check(spec: str, json_file: JsonFile = None) -> None:
+    """Open every split of a data set and count what is in it."""
+    from hyperproto.data import find_dataset, open_pool
+
+    dataset, argument = find_dataset(spec)
+    table = []
+    for split in dataset.splits(argument):
+        pool = open_pool(spec, split)
+        counts = pool.counts
+        table.append({"data": spec, "split": split, "classes": pool.n_classes, "items": len(pool),
+                      "smallest class": int(counts.min()), "largest class": int(counts.max()), "digest": pool.digest})  # fmt: skip
+    _show_rows(table, json_file)
+
+
+def _evaluate(
+    data: str,
+    runs: list[str],
+    encoders: list[str],
+    methods: list[str],
+    fits: list[str],
+    transforms: list[str],
+    options: list[str] | None,
+    split: str,
+    settings: dict[str, Any],
+) -> Any:
+    from hyperproto.data import open_pool
+    from hyperproto.episodes import EpisodeSampler
+    from hyperproto.evaluation import evaluate_contenders
+    from hyperproto.recipes import parse_values
+    from hyperproto.reports.console import progress_bar
+    from hyperproto.training.selection import encoder_source, run_source, select
+
+    with progress_bar("evaluate") as show:
+        pool = open_pool(data, split, show)
+        shape = {key: settings[key] for key in ("way", "shot", "query", "seed")}
+        drawn = EpisodeSampler(pool, **shape).draw(settings["episodes"])
+        sources = [*map(run_source, runs), *(encoder_source(spec, pool) for spec in encoders)]
+        contenders = select(sources, methods, fits, transforms, parse_values(options or []))
+        return evaluate_contenders(contenders, pool, drawn, settings, progress=show)
+
+
+def _show(results: Any, content: Any, json_file: str | None) -> None:
+    from hyperproto.reports.console import describe, results_table
+
+    if json_file:
+        _write_json(content, json_file)
+    if json_file != "-":
+        Console().print(results_table(describe(results[0].to_json()), results))
+
+
+def _show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
+    if json_file:
+        _write_json(rows, json_file)
+    if json_file != "-":
+        table = Table(*rows[0])
+        for row in rows:
+            table.add_row(*(str(value) for value in row.values()))
+        Console().print(table)
+
+
+def _write_json(content: Any, json_file: str) -> None:
+    from hyperproto.files import atomic_write
+
+    text = json.dumps(content, indent=2)
+    if json_file == "-":
+        typer.echo(text)
+        return
+    with atomic_write(Path(json_file)) as file:
+        file.write(text.encode() + b"\n")
+
+
+def _shots(text: str) -> int | list[int]:
+    try:
+        shots = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--shot {text!r}: write one number (5), or one for each class (1,1,2,5,20)") from None
+    return shots[0] if len(shots) == 1 else shots
+
+
+def _one(value: str | None) -> list[str]:
+    return [] if value is None else [value]
+
+
+def _fail(message: str) -> None:
+    Console(stderr=True).print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    sys.exit(1)

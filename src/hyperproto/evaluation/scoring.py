@@ -1,0 +1,123 @@
+"""Encode once, then score thousands of episodes on the embedding matrix, many in one batched call."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.episodes import Episode
+from hyperproto.episodes.random import SHUFFLE, shuffled
+from hyperproto.methods import Method, Task, TaskItems, gather_task
+
+BLOCK_BYTES = 4 << 20  # vectors gathered at a time: small enough for the processor's cache, large enough to batch
+CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedPool:
+    """A pool, its prepared items and their vectors: made once, scored by any number of methods."""
+
+    pool: Pool
+    prepared: object
+    units: Units
+
+    @classmethod
+    def encode(cls, encoder: Encoder, pool: Pool, progress: Progress | None = None) -> "EncodedPool":
+        """Encode every item of the pool, once, in eval mode."""
+        prepared = encoder.prepare(pool.items)
+        return cls(pool, prepared, encoder.encode_all(prepared, progress))
+
+
+def training_center(encoder: Encoder, pool: Pool) -> Tensor:
+    """Mean vector of (a sample of) the training data, for the transform center-unit."""
+    items = np.array(shuffled(0, SHUFFLE, 1, len(pool))[:CENTER_ITEMS])
+    prepared = encoder.prepare(pool.items)
+    was_training = encoder.training
+    encoder.eval()
+    with torch.inference_mode():
+        blocks = [encoder(encoder.collate(prepared, items[i : i + 256])).x for i in range(0, len(items), 256)]
+    encoder.train(was_training)
+    return torch.cat(blocks).mean(0)
+
+
+@torch.inference_mode()
+def predict_episodes(
+    method: Method,
+    transform: FeatureTransform,
+    encoded: EncodedPool,
+    episodes: Sequence[Episode],
+    progress: Progress | None = None,
+) -> Iterator[tuple[Sequence[Episode], Tensor, Task]]:
+    """Yield, block by block, some episodes, the predicted labels (B, Q) and the task they were made from."""
+    method.eval()
+    transform.eval()
+    done = 0
+    for block in _blocks(episodes, encoded.units):
+        task = _transformed(transform, _task(method, encoded, block))
+        yield block, method.decode(method.scores(task), task), task
+        done += len(block)
+        if progress is not None:
+            progress(done, len(episodes))
+
+
+def episode_accuracies(
+    method: Method,
+    transform: FeatureTransform,
+    encoded: EncodedPool,
+    episodes: Sequence[Episode],
+    progress: Progress | None = None,
+) -> tuple[IntArray, IntArray]:
+    """Count correct and scored queries for each local class of each episode: two arrays (E, N)."""
+    correct, total = [], []
+    for _, predicted, task in predict_episodes(method, transform, encoded, episodes, progress):
+        assert task.query_y is not None
+        is_class = task.query_y[..., None] == torch.arange(task.way)  # (B, Q, N); OUTSIDE and PAD are no class
+        right = (predicted == task.query_y)[..., None] & is_class
+        correct.append(right.sum(1).numpy())
+        total.append(is_class.sum(1).numpy())
+    return np.concatenate(correct), np.concatenate(total)
+
+
+def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Episode]]:
+    """Cut the list into blocks of about BLOCK_BYTES of vectors, each of one way."""
+    unit_bytes = units.x[:1].numel() * units.x.element_size()
+    per_item = max(1.0, len(units.x) / max(1, len(units.offsets) - 1))
+    start = 0
+    while start < len(episodes):
+        first = episodes[start]
+        size = int(BLOCK_BYTES / max(1.0, unit_bytes * per_item * (len(first.support) + len(first.query))))
+        stop = start + 1
+        while stop < min(start + max(1, size), len(episodes)) and episodes[stop].way == first.way:
+            stop += 1
+        yield episodes[start:stop]
+        start = stop
+
+
+def _task(method: Method, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
+    items = None
+    if method.needs == "items":
+        items = TaskItems(encoded.prepared, [e.support for e in episodes], [e.query for e in episodes])
+    return gather_task(encoded.units, episodes, items)
+
+
+def _transformed(transform: FeatureTransform, task: Task) -> Task:
+    """Apply the transform to gathered vectors, so that the matrix itself is never copied."""
+    if transform.kind == "none":
+        return task
+    center = None
+    if transform.kind == "center-unit" and not transform.has_center:
+        center = _support_center(task)
+    support, query = transform(task.support, center), transform(task.query, center)
+    return Task(support, task.support_y, query, task.query_y, task.classes, task.query_offsets, task.items)
+
+
+def _support_center(task: Task) -> Tensor:
+    """Mean of the class means, (B, 1, *feature_shape): without training data, and whatever the shots."""
+    member = (task.support_y[..., None] == torch.arange(task.way)).to(task.support)  # (B, S, N)
+    share = (member / member.sum(1, keepdim=True).clamp(min=1)).mean(-1)  # (B, S)
+    return torch.einsum("bs,bs...->b...", share, task.support)[:, None]

@@ -1,0 +1,80 @@
+"""Recipe files: TOML with a common part and, for a table of the paper, one `[[row]]` per row that changes it."""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hyperproto.errors import ConfigError, unknown_name
+
+
+def builtin_recipes() -> list[str]:
+    """Name the recipes that come with the package."""
+    files = resources.files("hyperproto.recipes").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def read_text(name: str) -> str:
+    """Return a recipe file as it stands: a built-in name, or a path that ends in .toml."""
+    if name.endswith(".toml"):
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{name}: cannot read the recipe ({error.strerror})") from None
+    if name not in builtin_recipes():
+        raise ConfigError(f"{unknown_name('recipe', name, builtin_recipes())}. Your own: a path that ends in .toml")
+    return (resources.files("hyperproto.recipes") / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]:
+    """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`; nothing is checked yet."""
+    file_name, _, row_name = name.partition(":")
+    rows = read_rows(file_name)
+    if not row_name and len(rows) > 1:
+        raise ConfigError(f"{file_name} has {len(rows)} rows; name one: {', '.join(f'{file_name}:{r}' for r in rows)}")
+    if row_name and row_name not in rows:
+        raise ConfigError(f"{file_name}: {unknown_name('row', row_name, rows)}")
+    return _merged(rows[row_name or next(iter(rows))], parse_values(overrides or []))
+
+
+def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
+    """Read every row of a recipe file; a file without rows is one row of its own name."""
+    try:
+        common = tomllib.loads(read_text(file_name))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file_name}: not TOML ({error})") from None
+    rows = common.pop("row", [])
+    stem = Path(file_name).stem
+    if not rows:
+        return {stem: {"name": stem, **common}}
+    unnamed = [number for number, row in enumerate(rows, start=1) if "name" not in row]
+    if unnamed:
+        raise ConfigError(f"{file_name}: row {unnamed[0]} has no name; give it name = \"...\"")
+    return {row["name"]: _merged(common, row) for row in rows}
+
+
+def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Lay `change` over `base`, table by table; a table that names something else replaces the old one whole."""
+    merged = dict(base)
+    for key, value in change.items():
+        old = merged.get(key)
+        same_thing = isinstance(value, dict) and isinstance(old, dict) and value.get("name") in (None, old.get("name"))
+        merged[key] = _merged(old, value) if same_thing and old is not None else value
+    return merged
+
+
+def parse_values(overrides: list[str]) -> dict[str, Any]:
+    """Read `key=value` settings into a (nested) table; a value is TOML, or, where it is not, a string."""
+    table: dict[str, Any] = {}
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals or not path.strip():
+            raise ConfigError(f"{override!r}: write section.key=value, for example training.steps=500")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        for section in reversed(path.strip().split(".")):
+            value = {section: value}
+        table = _merged(table, value)
+    return table

@@ -1,0 +1,127 @@
+"""What a recipe may say: strict, and every mistake is reported at once with the nearest valid name."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+
+from hyperproto.errors import ConfigError, unknown_name
+
+Shot = int | list[int]
+Transform = Literal["none", "unit", "center-unit"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Named(BaseModel):
+    """A name from a registry, and that entry's own options, which the registry checks."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Data(_Section):
+    """`[data]`: a spec as in `--data`, and the split to train on."""
+
+    spec: str
+    split: str = "train"
+
+
+class Episodes(_Section):
+    """`[episodes]`: the training episodes; `batch` of them make one step."""
+
+    way: PositiveInt
+    shot: Shot
+    query: PositiveInt
+    batch: PositiveInt = 1
+
+
+class Optim(_Section):
+    """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate."""
+
+    name: Literal["sgd", "adam", "adamw"] = "adam"
+    lr: PositiveFloat
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class Training(_Section):
+    """`[training]`: how long, how the learning rate moves, how often to look."""
+
+    steps: PositiveInt
+    seed: int = Field(default=0, ge=0)
+    schedule: Literal["constant", "linear", "cosine", "step"] = "constant"
+    warmup: int = Field(default=0, ge=0)
+    decay_every: PositiveInt = 1000
+    decay_factor: PositiveFloat = 0.5
+    clip_norm: PositiveFloat | None = None
+    validate_every: PositiveInt = 100
+    patience: PositiveInt | None = None
+    checkpoint_every: PositiveInt = 100
+    log_every: PositiveInt = 10
+
+
+class Validation(_Section):
+    """`[validation]`: the episodes that choose the best checkpoint; never those that are reported."""
+
+    split: str = "val"
+    way: PositiveInt = 5
+    shot: Shot = 5
+    query: PositiveInt = 15
+    episodes: PositiveInt = 200
+    seed: int = Field(default=1, ge=0)
+
+
+class Recipe(_Section):
+    """One training run. `cost` and `expected` say, in words, what it takes and the number it should reach."""
+
+    name: str
+    description: str = ""
+    cost: str = ""
+    expected: str = ""
+    transform: Transform | None = None
+    data: Data
+    encoder: _Named
+    method: _Named
+    episodes: Episodes
+    optim: dict[str, Optim]
+    training: Training
+    validation: Validation = Validation()
+
+
+def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = None) -> Recipe:
+    """Check a recipe, or raise one ConfigError that holds every problem."""
+    problems = list(more_problems or [])
+    try:
+        recipe = Recipe.model_validate(raw)
+        if "encoder" not in recipe.optim:
+            problems.append("[optim.encoder] is missing; give it at least a learning rate: lr = 0.001")
+    except ValidationError as error:
+        problems = [_in_words(detail) for detail in error.errors()] + problems
+    if problems:
+        raise ConfigError(f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
+    return recipe
+
+
+def _in_words(detail: Any) -> str:
+    path = [str(part) for part in detail["loc"]]
+    dotted = ".".join(path)
+    if detail["type"] == "extra_forbidden":
+        return f"{dotted}: {unknown_name('key', path[-1], _keys_at(path[:-1]))}"
+    if detail["type"] == "missing":
+        return f"{dotted} is missing"
+    return f"{dotted} = {detail['input']!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _keys_at(path: list[str]) -> list[str]:
+    """Name the keys that the section at `path` has."""
+    model: Any = Recipe
+    for part in path:
+        model = Optim if part == "optim" else model if model is Optim else model.model_fields[part].annotation
+    return list(model.model_fields)

@@ -1,0 +1,65 @@
+"""What the terminal shows: progress with an estimate on standard error, tables on standard output."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hyperproto.evaluation import Result, mean_interval, paired_difference
+
+Report = Callable[[int, int], None]
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar with an estimate of what is left; call what it yields with (done, total, a few words)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as display:
+        task = display.add_task(title, total=None, note="")
+
+        def report(done: int, total: int, note: str = "") -> None:
+            display.update(task, completed=done, total=total, note=note)
+
+        yield report
+
+
+def percent(value: float) -> str:
+    """Show a fraction as percent."""
+    return f"{100 * value:.2f}"
+
+
+def results_table(title: str, results: Sequence[Result]) -> Table:
+    """One row a result, with the paired difference to the first."""
+    table = Table(title=title, title_justify="left")
+    for name in ("", "accuracy %", "± 95 %", "- first", "± 95 %"):
+        table.add_column(name, justify="left" if not name else "right")
+    first = results[0]
+    for result in results:
+        accuracy, ci95 = mean_interval(result.accuracies)
+        difference = ["", ""]
+        if result is not first:
+            difference = [f"{100 * value:+.2f}" for value in paired_difference(result.accuracies, first.accuracies)]
+            difference[1] = difference[1].lstrip("+")
+        table.add_row(result.label, percent(accuracy), percent(ci95), *difference)
+    return table
+
+
+def describe(settings: dict[str, Any]) -> str:
+    """Say in one line which episodes a table is about."""
+    shot = settings["shot"]
+    shots = ",".join(map(str, shot)) if isinstance(shot, list) else str(shot)
+    return (
+        f"{settings['data']} {settings['split']}, {settings['way']}-way, shots {shots}, {settings['query']} queries a class, "
+        f"{settings['episodes']} episodes, seed {settings['seed']}, hash {settings['episode_hash']}"
+    )

@@ -1,0 +1,67 @@
+"""A self-contained HTML page: tables and pictures in one file that can be mailed."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from hyperproto.files import atomic_write
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2430; }
+h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid #d5dbe3; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; width: 100%; }
+th, td { padding: 0.25rem 0.6rem; text-align: right; border-bottom: 1px solid #e6eaf0; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+tr.best td { font-weight: 600; } tr.group td { background: #f2f5f9; font-weight: 600; text-align: left; }
+.scroll { overflow-x: auto; } figure { margin: 1.5rem 0; } img { max-width: 100%; }
+figcaption, .note { color: #56606e; font-size: 0.9rem; } code { background: #f2f5f9; padding: 0.1rem 0.3rem; }
+"""
+
+
+class Page:
+    """Collects the parts of a report, then writes them all at once."""
+
+    def __init__(self, title: str, lead: str) -> None:
+        self.title = title
+        self._parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(lead)}</p>"]
+
+    def heading(self, text: str) -> None:
+        """Start a section."""
+        self._parts.append(f"<h2>{escape(text)}</h2>")
+
+    def note(self, text: str) -> None:
+        """Add a paragraph in small grey letters."""
+        self._parts.append(f'<p class="note">{escape(text)}</p>')
+
+    def command(self, text: str) -> None:
+        """Add the command that makes the numbers."""
+        self._parts.append(f"<p><code>{escape(text)}</code></p>")
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table; a row of one cell opens a group."""
+        cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+        lines = []
+        for row in rows:
+            if len(row) == 1:
+                lines.append(f'<tr class="group"><td colspan="{len(head)}">{escape(row[0])}</td></tr>')
+            else:
+                lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
+        self._parts.append(f'<div class="scroll"><table><tr>{cells}</tr>{"".join(lines)}</table></div>')
+
+    def picture(self, png: bytes, caption: str) -> None:
+        """Add a picture, inline."""
+        source = f"data:image/png;base64,{b64encode(png).decode()}"
+        self._parts.append(
+            f'<figure><img src="{source}" alt="{escape(caption, quote=True)}"><figcaption>{escape(caption)}</figcaption></figure>'
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the page."""
+        html = (
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>'
+            f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+            f"<body>{''.join(self._parts)}</body></html>\n"
+        )
+        with atomic_write(path) as file:
+            file.write(html.encode())

@@ -1,0 +1,71 @@
+"""The learner: encoder, transform and method in one module, whose forward returns the losses."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
+from hyperproto.episodes import Episode
+from hyperproto.methods import Method, TaskItems, gather_task, make_method
+from hyperproto.recipes import Recipe
+
+
+class Learner(nn.Module):
+    """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
+
+    def __init__(self, features: Features, method: Method) -> None:
+        super().__init__()
+        self.features = features
+        self.method = method
+
+    @classmethod
+    def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
+        """Make a learner as a (resolved) recipe says, with weights drawn from its seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.training.seed)
+            encoder: Encoder = make_encoder(recipe.encoder.name, recipe.encoder.options)
+            transform = FeatureTransform(recipe.transform or "none", encoder.feature_shape)
+            shape = encoder.feature_shape
+            method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
+        return cls(Features(encoder, transform), method)
+
+    def collate(self, prepared: Any, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
+        """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering."""
+        index, local = _renumbered(episodes)
+        items = None
+        if self.method.needs == "items":
+            items = TaskItems(prepared, [e.support for e in episodes], [e.query for e in episodes])
+        return self.features.collate(prepared, index), local, items
+
+    def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
+        """Encode the drawn items in one pass and return the method's losses."""
+        return self.method.loss(gather_task(self.features(batch), episodes, items))
+
+    def setup(self, pool: Pool) -> None:
+        """Initialisation phase: the method fills its parameters from the training data."""
+        self.train()
+        self.method.setup(pool, self.features)
+
+    def parameters_by_optimiser(self, sections: Sequence[str]) -> dict[str, list[nn.Parameter]]:
+        """Sort the parameters to the recipe's `[optim.NAME]` sections; what has none of its own goes with the encoder."""
+        own = {name: params for name, params in self.method.param_groups().items() if name in sections}
+        taken = {id(p) for params in own.values() for p in params}
+        rest = [p for p in self.parameters() if id(p) not in taken and p.requires_grad]
+        return {"encoder": rest, **own}
+
+
+def _renumbered(episodes: Sequence[Episode]) -> tuple[IntArray, list[Episode]]:
+    index: list[IntArray] = []
+    local = []
+    start = 0
+    for episode in episodes:
+        middle, end = start + len(episode.support), start + len(episode.support) + len(episode.query)
+        support, query = np.arange(start, middle), np.arange(middle, end)
+        local.append(Episode(episode.classes, support, episode.support_y, query, episode.query_y))
+        index += [episode.support, episode.query]
+        start = end
+    return np.concatenate(index), local

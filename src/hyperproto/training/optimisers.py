@@ -1,0 +1,71 @@
+"""Optimisers by name, learning-rate schedules as pure functions of the step, and Adam for tables of rows."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from hyperproto.recipes import Optim, Training
+
+
+class RowAdam(Optimizer):
+    """Adam on a table whose gradient is sparse: a row that was not drawn does not move, and its moments do not fade.
+
+    Each row keeps its own step count, so it moves exactly as under an Adam that saw only the steps that drew it.
+    Kingma & Ba, "Adam", 2015.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the rows that the last backward drew."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for table in group["params"]:
+                if table.grad is None:
+                    continue
+                grad = table.grad.coalesce()
+                rows, grad = grad.indices()[0], grad.values()
+                state = self.state[table]
+                if not state:
+                    state["steps"] = torch.zeros(len(table), *[1] * (table.ndim - 1))
+                    state["mean"], state["square"] = torch.zeros_like(table), torch.zeros_like(table)
+                steps = state["steps"][rows] + 1
+                mean = beta1 * state["mean"][rows] + (1 - beta1) * grad
+                square = beta2 * state["square"][rows] + (1 - beta2) * grad * grad
+                state["steps"][rows], state["mean"][rows], state["square"][rows] = steps, mean, square
+                move = (mean / (1 - beta1**steps)) / ((square / (1 - beta2**steps)).sqrt() + group["eps"])
+                table[rows] -= group["lr"] * move
+
+
+def make_optimiser(config: Optim, params: list[nn.Parameter], *, sparse: bool) -> Optimizer:
+    """Build the optimiser that a recipe names; tables with sparse gradients get its row-wise form."""
+    if sparse:
+        return SGD(params, lr=config.lr) if config.name == "sgd" else RowAdam(params, lr=config.lr)
+    decayed = [p for p in params if p.ndim > 1]  # biases, norms and temperatures do not decay
+    groups = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if config.name == "sgd":
+        return SGD(groups, lr=config.lr, momentum=config.momentum)
+    return (AdamW if config.name == "adamw" else Adam)(groups, lr=config.lr)
+
+
+def rate(config: Training, step: int) -> float:
+    """Factor on every learning rate at a step (from 0): warm-up, then the schedule."""
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, config.steps - config.warmup)
+    if config.schedule == "linear":
+        return 1 - done
+    if config.schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * done))
+    if config.schedule == "step":
+        return float(config.decay_factor ** (step // config.decay_every))
+    return 1.0

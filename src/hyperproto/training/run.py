@@ -1,0 +1,82 @@
+"""A run on disk: config.json, metrics.jsonl, model.safetensors, checkpoint/."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hyperproto import __version__
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import atomic_write
+from hyperproto.recipes import Recipe, parse
+from hyperproto.training.checkpoint import load_model
+from hyperproto.training.learner import Learner
+
+
+class Run:
+    """The folder of one training run."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.config = self.folder / "config.json"
+        self.metrics = self.folder / "metrics.jsonl"
+        self.model = self.folder / "model.safetensors"
+        self.checkpoint = self.folder / "checkpoint" / "last.safetensors"
+
+    def claim(self, recipe: Recipe, n_classes: int) -> None:
+        """Write the resolved configuration, or make sure that the run already there has the same."""
+        config = {"version": __version__, "n_classes": n_classes, "recipe": recipe.model_dump(mode="json")}
+        if not self.config.exists():
+            with atomic_write(self.config) as file:
+                file.write(json.dumps(config, indent=2).encode() + b"\n")
+            return
+        found = self._read_config()
+        different = sorted(_differences(found["recipe"], config["recipe"]))
+        if different:
+            raise ConfigError(
+                f"{self.folder} holds a run with other settings ({', '.join(different)}); "
+                "name another folder with --out, or remove this one"
+            )
+
+    def load(self) -> tuple[Learner, Recipe]:
+        """Build the learner with its best weights."""
+        config = self._read_config()
+        recipe = parse(config["recipe"], str(self.config))
+        learner = Learner.build(recipe, config["n_classes"])
+        load_model(self.model, learner)
+        return learner.eval(), recipe
+
+    def append_metrics(self, rows: list[dict[str, Any]]) -> int:
+        """Append rows, make sure they are on disk, and return the length of the file."""
+        with self.metrics.open("ab") as file:
+            file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def cut_metrics(self, length: int) -> None:
+        """Forget what was logged after the checkpoint."""
+        self.metrics.touch()
+        os.truncate(self.metrics, length)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return every row logged."""
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+    def _read_config(self) -> dict[str, Any]:
+        try:
+            config: dict[str, Any] = json.loads(self.config.read_text())
+            _ = config["recipe"], config["n_classes"]
+        except FileNotFoundError:
+            raise DataError(f"{self.folder}: no config.json here; is it the folder of a run?") from None
+        except (ValueError, KeyError) as error:
+            raise DataError(f"{self.config}: not the configuration of a run ({error!r})") from None
+        return config
+
+
+def _differences(a: Any, b: Any, path: str = "") -> set[str]:
+    """Dotted names of what differs between two nested tables."""
+    if not (isinstance(a, dict) and isinstance(b, dict)):
+        return set() if a == b else {path}
+    keys = a.keys() | b.keys()
+    return {name for key in keys for name in _differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))}

@@ -1,0 +1,105 @@
+"""From what a user selects (runs, encoders, methods, fits, transforms) to contenders for an evaluation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperproto.data import Pool, find_dataset, open_pool
+from hyperproto.encoders import Encoder, make_encoder, resolve_encoder
+from hyperproto.errors import ConfigError
+from hyperproto.evaluation import Contender, training_center
+from hyperproto.methods import METHODS, Method, make_method
+from hyperproto.training.run import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where vectors come from: a trained run, or a ready encoder; with what it was trained for, if it was."""
+
+    label: str
+    settings: dict[str, Any]
+    encoder: Encoder
+    transform: str  # unless told otherwise
+    method: Method | None = None  # a run's own, with its learned parameters
+    method_name: str | None = None
+    train_pool: Pool | None = None  # what center-unit takes its mean from
+
+
+def run_source(folder: str) -> Source:
+    """Open a trained run."""
+    learner, recipe = Run(folder).load()
+    return Source(
+        label=folder,
+        settings={"run": folder, "encoder": recipe.encoder.name},
+        encoder=learner.features.encoder,
+        transform=recipe.transform or "none",
+        method=learner.method,
+        method_name=recipe.method.name,
+        train_pool=open_pool(recipe.data.spec, recipe.data.split),
+    )
+
+
+def encoder_source(spec: str, pool: Pool) -> Source:
+    """Make a ready encoder for a pool; `center-unit` uses the training split of the same data, where it has one."""
+    name, options = resolve_encoder(spec, {}, pool)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoder = make_encoder(name, options).eval()
+    dataset, argument = find_dataset(pool.name)
+    has_train = "train" in dataset.splits(argument) and pool.split != "train"
+    train_pool = open_pool(pool.name, "train") if has_train else None
+    return Source(spec, {"run": None, "encoder": spec}, encoder, transform="none", train_pool=train_pool)
+
+
+def select(
+    sources: Sequence[Source],
+    methods: Sequence[str],
+    fits: Sequence[str],
+    transforms: Sequence[str],
+    options: dict[str, Any],
+) -> list[Contender]:
+    """Make every combination that makes sense; an empty list stands for the default of each source or method.
+
+    With one method, a fit or a transform that it does not have is an error; with several, each takes those it has.
+    """
+    contenders = []
+    for source in sources:
+        names = methods or ([source.method_name] if source.method_name else [])
+        if not names:
+            raise ConfigError(f"encoder {source.label!r} comes without a method; name one with --method")
+        for name in names:
+            cls: type[Method] = METHODS.get(name)
+            for fit in _meaningful("fit", name, fits, cls.fits, strict=len(names) == 1) or [cls.fits[0]]:
+                own = (cls.transform,) if cls.transform else None
+                chosen = _meaningful("transform", name, transforms, own, strict=len(names) == 1)
+                for transform in chosen or [cls.transform or source.transform]:
+                    label = " ".join([*([source.label] if len(sources) > 1 else []), name, fit, transform])
+                    method = _method(source, name, fit, options)
+                    center = _center(source) if transform == "center-unit" else None
+                    contenders.append(Contender(label, source.encoder, method, name, transform, source.settings, center))
+    return contenders
+
+
+def _meaningful(
+    kind: str, method: str, wanted: Sequence[str], has: Sequence[str] | None, *, strict: bool
+) -> Sequence[str]:
+    """Keep what the method has; None means that it has them all."""
+    if not wanted or has is None:
+        return wanted
+    kept = [name for name in wanted if name in has]
+    if not kept and strict:
+        raise ConfigError(f"{method} has no {kind} {wanted[0]!r}; it has: {', '.join(has)}")
+    return kept
+
+
+def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> Method:
+    if source.method is not None and name == source.method_name and not options:
+        return source.method.with_fit(fit)
+    return make_method(name, feature_shape=source.encoder.feature_shape, fit=fit, **options).eval()
+
+
+def _center(source: Source) -> Tensor | None:
+    return None if source.train_pool is None else training_center(source.encoder, source.train_pool)

@@ -1,0 +1,170 @@
+"""Algorithm 1 of the paper: initialise a region for every training class, then learn from episodes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hyperproto.data import Pool, open_pool
+from hyperproto.episodes import EpisodeSampler
+from hyperproto.episodes.random import TRAINING, raw_words
+from hyperproto.evaluation import EncodedPool, episode_accuracies, mean_interval, training_center
+from hyperproto.recipes import Recipe
+from hyperproto.training.checkpoint import load_tensors, optimiser_tensors, restore_optimisers, save_tensors
+from hyperproto.training.learner import Learner
+from hyperproto.training.optimisers import make_optimiser, rate
+from hyperproto.training.resolve import resolve
+from hyperproto.training.run import Run
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands: with the weights and the optimisers' memory, all that a checkpoint holds."""
+
+    step: int = 0
+    best_accuracy: float = -1.0
+    best_step: int = 0
+    stale: int = 0  # validations since the best one
+    metrics_length: int = 0  # bytes of metrics.jsonl that belong to it
+
+    def finished(self, recipe: Recipe) -> bool:
+        """Whether all steps are done, or patience is at an end."""
+        patience = recipe.training.patience
+        return self.step >= recipe.training.steps or (patience is not None and self.stale >= patience)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a progress display gets after every step."""
+
+    step: int
+    steps: int
+    loss: float
+    accuracy: float | None  # of the last validation
+    monitor: dict[str, Any]
+
+    def words(self) -> str:
+        """Say it in a few words."""
+        accuracy = "" if self.accuracy is None else f"  accuracy {100 * self.accuracy:.1f} %"
+        spread = self.monitor.get("radius_spread")
+        radii = "" if spread is None else f"  spread of radii {spread:.3g}"
+        return f"loss {self.loss:.3f}{accuracy}{radii}"
+
+
+def train(recipe: Recipe, folder: str | Path, on_step: Callable[[Report], None] | None = None) -> Run:
+    """Train as the recipe says, or go on where a killed run stopped: the result is the same to the last bit (on CPU).
+
+    The global random state of torch is left as it was.
+    """
+    pool = open_pool(recipe.data.spec, recipe.data.split)
+    recipe = resolve(recipe, pool)
+    run = Run(folder)
+    run.claim(recipe, pool.n_classes)
+    with torch.random.fork_rng(devices=[]):
+        _train(recipe, pool, run, on_step)
+    return run
+
+
+def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], None] | None) -> None:
+    config, task = recipe.training, recipe.episodes
+    learner = Learner.build(recipe, pool.n_classes)
+    prepared = learner.features.prepare(pool.items)
+    sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=config.seed)
+    validation = Validation(recipe, pool)
+    params = learner.parameters_by_optimiser(list(recipe.optim))
+    optimisers = {
+        name: make_optimiser(recipe.optim[name], params[name], sparse=name != "encoder") for name in params if params[name]
+    }
+
+    # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
+    if run.checkpoint.exists():
+        state = _resume(run, learner, optimisers)
+    else:
+        state = State()
+        torch.manual_seed(config.seed)
+        learner.setup(pool)
+    run.cut_metrics(state.metrics_length)
+
+    # Learning phase
+    rows: list[dict[str, Any]] = []
+    while not state.finished(recipe):
+        step = state.step
+        torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
+        episodes = sampler.draw(task.batch, start=step * task.batch)  # V, then Q_n (and S_n)
+        learner.train()
+        losses = learner(*learner.collate(prepared, episodes))  # L_cls (and L_dis)
+        loss = torch.stack(list(losses.values())).sum()
+        _update(optimisers, loss, params, rate(config, step), config.clip_norm)  # z, eps and f
+        state = replace(state, step=step + 1)
+
+        row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
+        last = state.step == config.steps
+        if state.step % config.validate_every == 0 or last:
+            state, row["accuracy"], row["ci95"] = validation.validate(learner, run, state)
+        if len(row) > 1 + len(losses) or state.step % config.log_every == 0:
+            rows.append({**row, **learner.method.monitor()})
+        if state.step % config.checkpoint_every == 0 or state.finished(recipe):
+            state = replace(state, metrics_length=run.append_metrics(rows))
+            rows = []
+            save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
+        if on_step is not None:
+            on_step(Report(state.step, config.steps, loss.item(), validation.last, learner.method.monitor()))
+
+
+def _update(
+    optimisers: dict[str, Optimizer],
+    loss: Tensor,
+    params: dict[str, list[nn.Parameter]],
+    factor: float,
+    clip_norm: float | None,
+) -> None:
+    for optimiser in optimisers.values():
+        optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    if clip_norm is not None:
+        nn.utils.clip_grad_norm_(params["encoder"], clip_norm)
+    for optimiser in optimisers.values():
+        for group in optimiser.param_groups:
+            group["lr"] = group.setdefault("full_lr", group["lr"]) * factor
+        optimiser.step()
+
+
+class Validation:
+    """The validation episodes; keeps the best weights as the run's model."""
+
+    def __init__(self, recipe: Recipe, train_pool: Pool) -> None:
+        task = recipe.validation
+        self.pool = open_pool(recipe.data.spec, task.split)
+        sampler = EpisodeSampler(self.pool, way=task.way, shot=task.shot, query=task.query, seed=task.seed)
+        self.episodes = sampler.draw(task.episodes)
+        self.train_pool = train_pool
+        self.last: float | None = None
+
+    def validate(self, learner: Learner, run: Run, state: State) -> tuple[State, float, float]:
+        """Measure the learner on unseen classes; save it if it is the best so far."""
+        features = learner.features
+        if features.transform.kind == "center-unit":
+            features.transform.set_center(training_center(features.encoder, self.train_pool))
+        encoded = EncodedPool.encode(features.encoder, self.pool)
+        correct, total = episode_accuracies(learner.method, features.transform, encoded, self.episodes)
+        accuracy, ci95 = mean_interval(correct.sum(1) / total.sum(1))
+        self.last = accuracy
+        if accuracy <= state.best_accuracy:
+            return replace(state, stale=state.stale + 1), accuracy, ci95
+        save_tensors(run.model, learner.state_dict(), {"step": state.step, "accuracy": accuracy})
+        return replace(state, best_accuracy=accuracy, best_step=state.step, stale=0), accuracy, ci95
+
+
+def _named(learner: Learner) -> dict[str, Tensor]:
+    return {f"model/{name}": tensor for name, tensor in learner.state_dict().items()}
+
+
+def _resume(run: Run, learner: Learner, optimisers: dict[str, Optimizer]) -> State:
+    tensors, state = load_tensors(run.checkpoint)
+    learner.load_state_dict({key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")})
+    restore_optimisers(optimisers, tensors)
+    return State(**state)

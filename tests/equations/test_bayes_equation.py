@@ -1,0 +1,134 @@
+"""The default closed form, stated once more with loops and explicit D x D matrices, and compared with the library's."""
+
+import importlib.util
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperproto.regions import Sphere
+
+
+def naive_bayes(x, y):
+    """Return centres, radii, A, v, k and extents, for labels 0 to N - 1 that all occur."""
+    size, dim = x.shape
+    way = y.max() + 1
+    shots = [int((y == n).sum()) for n in range(way)]
+    mean = [x[y == n].mean(0) for n in range(way)]
+    r = [x[i] - mean[y[i]] for i in range(size)]
+    dof = size - way
+    within = sum((np.outer(v, v) for v in r), np.zeros((dim, dim))) / max(dof, 1)
+    known = dof > 0 and way > 1 and np.trace(within) * dof > 1e-12 * (x**2).sum()
+
+    whiten, strength = np.eye(dim), 0.0
+    if known:
+        t1, t2 = np.trace(within), np.trace(within @ within)
+        above, below = (1 - 2 / dim) * t2 + t1**2, (dof + 1 - 2 / dim) * (t2 - t1**2 / dim)
+        shrinkage = (1 + (above / below if above < below else 1.0)) / 2
+        ridge = shrinkage * t1 / dim
+        values, vectors = np.linalg.eigh((1 - shrinkage) * within + ridge * np.eye(dim))
+        whiten = vectors @ np.diag(np.sqrt(ridge / values)) @ vectors.T
+        strength = (1 - shrinkage) / (ridge * dof)
+    z = [whiten @ m for m in mean]
+
+    shares = [[] for _ in range(way)]  # leave-one-out squared distances, for classes of two or more
+    for i in range(size):
+        k = shots[y[i]]
+        if k > 1:
+            d = k / (k - 1) * sum((whiten @ r[i]) ** 2)
+            shares[y[i]].append(d / max(1 - strength * d, 0.02))
+    every = [d for share in shares for d in share]
+    v = float(np.mean(every)) if every else 0.0
+    own = [float(np.mean(share)) if share else v for share in shares]
+
+    ratio, eps = 4.0, [0.0] * way
+    if known:
+        for _ in range(5):
+            w = [k / (k + ratio) for k in shots]
+            middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
+            spread = sum(w[n] * sum((z[n] - middle) ** 2) for n in range(way))
+            noise = v * sum(w[n] / shots[n] * (1 - w[n] / sum(w)) for n in range(way))
+            between = (spread - noise) / (sum(w) - sum(a * a for a in w) / sum(w))
+            ratio = min(max(v / max(between, 1e-12), 0.25), 16.0)
+        ratio = math.exp(((way - 1) * math.log(ratio) + 4 * math.log(4)) / (way - 1 + 4))
+        eps = [(k - 1) / (k + 15) * (own[n] - v) / k for n, k in enumerate(shots)]
+    w = [k / (k + ratio) for k in shots]
+    middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
+    centers = np.array([middle + w[n] * (z[n] - middle) for n in range(way)])
+    extents = [math.sqrt(own[n] * (1 + 1 / (shots[n] + ratio))) for n in range(way)]
+    return centers, np.array(eps), whiten, v if known else 0.0, ratio, np.array(extents)
+
+
+@st.composite
+def supports(draw):
+    """Unequal counts, S < D and S > D, one shot, one class, identical points, and scatter far from round."""
+    shots = draw(st.lists(st.integers(1, 7), min_size=1, max_size=5))
+    dim = draw(st.integers(2, 24))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    y = rng.permutation(np.repeat(np.arange(len(shots)), shots))
+    scale = np.exp(draw(st.sampled_from([0.0, 1.0, 2.0])) * rng.normal(size=dim))
+    noise = draw(st.sampled_from([0.0, 0.3, 1.0]))
+    x = draw(st.sampled_from([0.0, 0.5, 3.0])) * rng.normal(size=(len(shots), dim))[y] + 1
+    return x + noise * scale * rng.normal(size=x.shape), y
+
+
+def apart(a, b):
+    return np.max(np.abs(np.asarray(a) - b) / (1 + np.abs(b)), initial=0)
+
+
+@settings(deadline=None, max_examples=200)
+@given(supports())
+def test_bayes_is_the_formula(case):
+    x, y = case
+    q = np.random.default_rng(1).normal(size=(5, x.shape[1]))
+    centers, eps, whiten, v, ratio, extents = naive_bayes(x, y)
+    expected = np.array([[sum((whiten @ p - c) ** 2) - e for c, e in zip(centers, eps, strict=True)] for p in q])
+    sphere = Sphere.fit(x, y, y.max() + 1)
+    assert apart(sphere.whiten(np.eye(x.shape[1])), whiten) < 1e-9
+    assert apart(sphere.center, centers) < 1e-9
+    assert apart(sphere.bias_radius, eps) < 1e-9
+    assert apart(sphere.scatter, v) < 1e-9
+    assert apart(sphere.ratio, ratio) < 1e-9
+    assert apart(sphere.extent_radius**2, extents**2) < 1e-9
+    assert apart(sphere.measure(q), expected) < 1e-9
+    plain = Sphere.fit(x, y, y.max() + 1, squared=False)
+    assert apart(plain.measure(q) ** 2, np.maximum(expected, 0)) < 1e-9
+
+
+def test_the_drawn_supports_do_whiten(rng):
+    """Guards the test above: round scatter of few points has OAS 1 and no whitening at all."""
+    y = np.repeat(np.arange(3), 5)
+    x = rng.normal(size=(15, 20)) * np.exp(rng.normal(size=20) * 2)
+    assert np.abs(naive_bayes(x, y)[2] - np.eye(20)).max() > 0.1
+
+
+@pytest.fixture(scope="module")
+def shared():
+    data = os.environ.get("HYPERPROTO_DATA")
+    path = Path(data).parent / "reference" / "bayes_regions.py" if data else Path()
+    if not path.is_file():
+        pytest.skip("no reference/bayes_regions.py beside the folder that HYPERPROTO_DATA names")
+    spec = importlib.util.spec_from_file_location("bayes_regions", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.data
+def test_bayes_is_the_shared_reference(shared):
+    @settings(deadline=None, max_examples=100)
+    @given(supports())
+    def check(case):
+        x, y = case
+        _, weights, bias, scatter, ratio = shared.fit(x, y)
+        sphere = Sphere.fit(x, y, y.max() + 1)
+        for ours, theirs in zip(
+            (*sphere.linear(), sphere.scatter, sphere.ratio), (weights, bias, scatter, ratio), strict=True
+        ):
+            assert apart(ours, theirs) < 1e-9
+
+    check()

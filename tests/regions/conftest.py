@@ -1,0 +1,40 @@
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hyperproto.regions import REGIONS
+
+CASES = [
+    *((name, {"mode": mode}) for name, region in REGIONS.items() for mode in region.modes),
+    *(("sphere", {"mode": mode, "squared": False}) for mode in REGIONS["sphere"].modes),
+    ("point", {"squared": False}),
+    ("sphere", {"mode": "paper", "radius_weight": 0.5}),
+    ("gaussian", {"mode": "paper", "sigma": "eq3"}),
+]
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_thread() -> Iterator[None]:
+    """Matrices this small are many times slower when cores that are busy elsewhere must meet for each."""
+    try:
+        import torch
+    except ImportError:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(params=CASES, ids=[f"{name}-{'-'.join(map(str, options.values()))}" for name, options in CASES])
+def fit(request):
+    """Every region in every mode: a function of (support, labels, way)."""
+    name, options = request.param
+    return lambda support, labels, way: REGIONS[name].fit(support, labels, way, **options)
