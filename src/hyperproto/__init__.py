@@ -34,7 +34,7 @@ _HOME = {
     "open_pool": "data",
 }
 
-__all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604 - the names of _HOME are strings
+__all__ = [*sorted(_HOME), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,9 @@ app.add_typer(data_app, name="data")
 
 EXTRAS = {"torch": "train", "safetensors": "train", "PIL": "images", "matplotlib": "plots", "transformers": "text"}
 
-JsonFile = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON there; - for standard output.")]
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON there; - for standard output.")
+]
 Overrides = Annotated[
     list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
 ]
@@ -81,7 +83,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for runs, report.html and report.json.")] = Path("runs/demo"),
     json_file: JsonFile = None,
 ) -> None:
-    """Train ProtoNet and HyperProto on the built-in glyphs and compare them, and simple baselines, on unseen scripts."""
+    """Train ProtoNet and HyperProto on the built-in glyphs; compare them, and simple baselines, on unseen scripts."""
     from hyperproto.reports.demo import run_demo
 
     report = run_demo(out, Console(stderr=json_file == "-"))
@@ -225,9 +227,8 @@ def data_check(spec: str, json_file: JsonFile = None) -> None:
     table = []
     for split in dataset.splits(argument):
         pool = open_pool(spec, split)
-        counts = pool.counts
-        table.append({"data": spec, "split": split, "classes": pool.n_classes, "items": len(pool),
-                      "smallest class": int(counts.min()), "largest class": int(counts.max()), "digest": pool.digest})  # fmt: skip
+        row = {"data": spec, "split": split, "classes": pool.n_classes, "items": len(pool), "digest": pool.digest}
+        table.append({**row, "smallest class": int(pool.counts.min()), "largest class": int(pool.counts.max())})
     _show_rows(table, json_file)
 
 

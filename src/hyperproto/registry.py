@@ -11,7 +11,7 @@ FILLED_IN = {"feature_shape", "n_classes"}  # arguments that the library gives, 
 
 
 class Registry:
-    """A table of `name -> "module:attribute"` (or "module"), one line per entry, extended by the entry points of `group`.
+    """A table of `name -> "module:attribute"` (or "module"), one line each, extended by the entry points of `group`.
 
     A third-party package registers with, in its own pyproject.toml::
 
@@ -74,7 +74,9 @@ def _keywords(cls: type) -> dict[str, Any]:
         init = vars(base)["__init__"]
         parameters = inspect.signature(init).parameters.values()
         hints = get_type_hints(init)
-        found |= {p.name: hints.get(p.name, Any) for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in found}
+        found |= {
+            p.name: hints.get(p.name, Any) for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in found
+        }
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     return found

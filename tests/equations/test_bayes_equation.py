@@ -106,6 +106,25 @@ def test_the_drawn_supports_do_whiten(rng):
     assert np.abs(naive_bayes(x, y)[2] - np.eye(20)).max() > 0.1
 
 
+def test_an_example_that_is_the_covariance(rng):
+    """One pair far apart, forty close: left out, that pair would be endlessly far, so its leverage is bounded."""
+    y = np.repeat(np.arange(41), 2)
+    x = 0.01 * rng.normal(size=(82, 100))
+    x[0] += 10
+    centers, eps, _, v, _, extents = naive_bayes(x, y)
+    sphere = Sphere.fit(x, y, 41)
+    assert apart(sphere.scatter, v) < 1e-9
+    assert apart(sphere.bias_radius, eps) < 1e-9
+    assert apart(sphere.center, centers) < 1e-9
+    assert apart(sphere.extent_radius, extents) < 1e-9
+
+
+def test_one_dimension_is_not_whitened(rng):
+    """OAS is 0 / 0 there, and rounding must not make a number of it."""
+    for size in range(5, 40):
+        assert Sphere.fit(rng.normal(size=(size, 1)), np.arange(size) % 3, 3).whiten(np.eye(1)) == 1
+
+
 @pytest.fixture(scope="module")
 def shared():
     data = os.environ.get("HYPERPROTO_DATA")

@@ -49,6 +49,7 @@ def test_paper_cone(x, q):
 
 def test_stored_radii_may_be_negative(rng, q):
     z, eps = rng.normal(size=(3, 5)), np.array([-0.4, 0.0, 0.7])
+    q = np.concatenate([q, z + 0.1])  # some inside
     expected = [[paper_measure(angle(p, z[n]), eps[n]) for n in range(3)] for p in q]
     np.testing.assert_allclose(Cone(z, eps).measure(q), expected, atol=1e-7)
 

@@ -62,4 +62,4 @@ def test_unbiased_measure(x, q):
 
 def test_digamma():
     x = np.concatenate([np.arange(1, 200) / 2, [1e3, 1e6]])
-    np.testing.assert_allclose(digamma(x), special.psi(x), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(digamma(x), special.psi(x), rtol=1e-12, atol=1e-12)

@@ -23,6 +23,7 @@ SUPPORTS = {
     "zeros": (torch.zeros(12, 8, dtype=torch.float64), Y),
     "some zeros": (normal(12, 8) * (torch.arange(12) % 3 > 0)[:, None], Y),
     "opposite": (normal(1, 8) * (-1.0) ** torch.arange(12)[:, None], Y),
+    "one turned": (normal(1, 8) * (1 - 2.0 * (torch.arange(12) % 5 == 0))[:, None], Y),
     "one shot": (normal(12, 8), torch.tensor([0, 1, 2, 3, *[-1] * 8])),
     "one class": (normal(12, 8), torch.zeros(12, dtype=torch.int64)),
     "padding only": (normal(12, 8), torch.full((12,), -1)),

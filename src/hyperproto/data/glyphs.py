@@ -18,7 +18,9 @@ from hyperproto.data.pool import Pool
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.files import atomic_write, cache_dir
 
-SUMMARY = "characters of fourteen scripts, 28 x 28 pixels, 40 instances each, split by script; glyphs:SEED for other images"
+SUMMARY = (
+    "characters of fourteen scripts, 28 x 28 pixels, 40 instances each, split by script; glyphs:SEED for other images"
+)
 GLYPHS_VERSION = 1  # raise it whenever a byte of the data changes: old caches are then left alone
 SCRIPTS = {  # a script is the first words of its characters' Unicode names; of look-alikes the first here stays
     "test": ("georgian", "arabic", "hebrew", "nko"),

@@ -96,7 +96,7 @@ class Pool:
             digest.update(self.offsets.tobytes())
         if isinstance(self.items, np.ndarray):
             digest.update(f"{self.items.dtype.str}{self.items.shape}".encode())
-            digest.update(memoryview(np.ascontiguousarray(self.items)).cast("B"))
+            digest.update(np.ascontiguousarray(self.items).reshape(-1).view(np.uint8).data)
         else:
             for item in self.items:
                 digest.update(json.dumps(item, sort_keys=True, ensure_ascii=False).encode())

@@ -44,7 +44,9 @@ def _open(argument: str) -> "np.lib.npyio.NpzFile":
     try:
         arrays = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; save one with numpy.savez({path.name!r}, x=vectors, y=labels)") from None
+        raise DataError(
+            f"{path}: no such file; save one with numpy.savez({path.name!r}, x=vectors, y=labels)"
+        ) from None
     except (BadZipFile, ValueError, OSError, EOFError) as error:
         raise DataError(f"{path}: not a readable .npz file ({error})") from None
     if not isinstance(arrays, np.lib.npyio.NpzFile):

@@ -29,10 +29,10 @@ class Identity(Encoder):
 
     def prepare(self, items: Any) -> NDArray[np.floating[Any]]:
         """Keep float32 and float64 as they are; make float32 of the rest."""
-        items = np.asanyarray(items)
-        if items.dtype == np.uint8:
-            return items.reshape(len(items), -1).astype(np.float32) / 255
-        return items if items.dtype in (np.float32, np.float64) else items.astype(np.float32)
+        vectors: NDArray[Any] = np.asanyarray(items)
+        if vectors.dtype == np.uint8:
+            vectors = vectors.reshape(len(vectors), -1).astype(np.float32) / 255
+        return vectors if vectors.dtype in (np.float32, np.float64) else vectors.astype(np.float32)
 
     def collate(self, prepared: NDArray[np.floating[Any]], index: IntArray) -> Tensor:
         """Take the rows at `index`."""

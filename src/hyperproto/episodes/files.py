@@ -49,20 +49,20 @@ def load_episodes(path: str | Path, pool: Pool) -> list[Episode]:
         raise EpisodeError(f"{path}, line 1: not the head of an episode file ({FORMAT})") from None
     if head["pool_digest"] != pool.digest:
         raise EpisodeError(
-            f"{path}: drawn from {head['data']} ({head['split']}), digest {head['pool_digest']}, but the pool at hand is "
-            f"{pool}, digest {pool.digest}; open the same data and split"
+            f"{path}: drawn from {head['data']} ({head['split']}), digest {head['pool_digest']}, but the pool at hand "
+            f"is {pool}, digest {pool.digest}; open the same data and split"
         )
     episodes = [_episode(path, number, line) for number, line in enumerate(lines, start=2)]
     found = episodes_hash(pool, episodes)
     if found != head["episode_hash"]:
-        raise EpisodeError(f"{path}: hash {found}, but its head says {head['episode_hash']}; the file was cut or changed")
+        raise EpisodeError(f"{path}: hash {found}, but its head says {head['episode_hash']}; it was cut or changed")
     return episodes
 
 
 def _episode(path: Path, number: int, line: str) -> Episode:
     try:
         row: dict[str, Any] = json.loads(line)
-        parts = {name: None if row[name] is None else np.array(row[name], np.int64) for name in _PARTS}
-        return Episode(**parts)
+        parts: dict[str, Any] = {name: np.array(row[name], np.int64) for name in _PARTS if row[name] is not None}
+        return Episode(**{"query_y": None, **parts})
     except (ValueError, KeyError, TypeError) as error:
         raise EpisodeError(f"{path}, line {number}: not an episode ({error})") from None

@@ -37,7 +37,7 @@ def distinct(
 ) -> IntArray:
     """Draw, for each row of random words, `count` distinct integers below the row's size, in random order.
 
-    Words (rows, more than count) give numbers one after another, and a number that came before is passed over. Should the
+    Words (rows, more than count) give numbers one after another; a number that came before is passed over. Should the
     words run out, the numbers not drawn yet are shuffled (purpose `spare`): both give every order the same chance.
     """
     values = (words % sizes[:, None].astype(np.uint64)).astype(np.int64)

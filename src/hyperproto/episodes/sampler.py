@@ -54,9 +54,7 @@ class EpisodeSampler:
         drawn = distinct(words, pool.counts[flat], self._per_class, **spare)  # (E N, per_class)
         items = self._members[self._starts[flat, None] + drawn].reshape(count, way, -1)
         support, query = items[:, self._is_support], items[:, self._is_query]  # (E, S), (E, Q)
-        return [
-            Episode(classes[e], support[e], self._support_y, query[e], self._query_y) for e in range(count)
-        ]
+        return [Episode(classes[e], support[e], self._support_y, query[e], self._query_y) for e in range(count)]
 
     def _check(self) -> None:
         pool = self.pool
@@ -68,7 +66,9 @@ class EpisodeSampler:
                 "way and query must be at least 1, shot and seed at least 0"
             )
         if len(self.shots) != self.way:
-            raise EpisodeError(f"{len(self.shots)} shots ({self.shots}) for {self.way} classes; give one number, or {self.way}")
+            raise EpisodeError(
+                f"{len(self.shots)} shots ({self.shots}) for {self.way} classes; give one number, or {self.way}"
+            )
         if self.way > pool.n_classes:
             raise EpisodeError(f"{pool}: {self.way}-way episodes from {pool.n_classes} classes; lower the way")
         needed = max(self.shots) + self.query

@@ -45,7 +45,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.transform = transform
         self.squared = squared
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
+    def fit(self, X: Any, y: Any) -> Self:
         """Fit a region to the examples of each class; one example is enough, and counts may differ."""
         if self.region not in REGIONS:
             raise ConfigError(unknown_name("region", self.region, REGIONS))
@@ -64,23 +64,23 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.extents_ = self.region_.extent_radius
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any) -> NDArray[Any]:
         """Name the class of each row: the one with the least measure."""
         predicted: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
         return predicted
 
-    def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Minus the measure of each class, (n, n_classes); for two classes the difference, (n,), as scikit-learn has it."""
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Minus the measure of each class, (n, n_classes); of two classes their difference, (n,)."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-    def _scores(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+    def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         scores: NDArray[np.float64] = -self.region_.measure(self._transformed(X))
         return scores
 
-    def _transformed(self, X: NDArray[np.float64]) -> NDArray[np.float64]:  # noqa: N803
+    def _transformed(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.transform in (None, "none"):
             return X
         if self.transform == "center-unit":

@@ -55,14 +55,10 @@ def evaluate_contenders(
             if progress is not None:
                 progress(number * total + done, len(contenders) * total)
 
-        correct, total = episode_accuracies(
-            contender.method, transform, encoded[contender.encoder], episodes, report
-        )
+        correct, total = episode_accuracies(contender.method, transform, encoded[contender.encoder], episodes, report)
         by_shot = {"accuracy_by_shot": accuracy_by_shot(correct, total, shots)} if isinstance(shots, list) else {}
         own = {"method": contender.method_name, "fit": contender.method.fit, "transform": contender.transform}
         accuracies = correct.sum(1) / total.sum(1)
         seconds = time.perf_counter() - start
-        results.append(
-            Result(contender.label, {**contender.settings, **own, **settings}, accuracies, by_shot, seconds)
-        )
+        results.append(Result(contender.label, {**contender.settings, **own, **settings}, accuracies, by_shot, seconds))
     return results

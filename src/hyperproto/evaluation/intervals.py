@@ -9,8 +9,8 @@ FloatArray = NDArray[np.float64]
 def mean_interval(values: FloatArray) -> tuple[float, float]:
     """Mean, and half the width of its 95 % interval by Student's t over episodes.
 
-    The interval says how well this many episodes pin down the mean over all episodes *of this pool with this encoder*; it
-    says nothing about other pools or other trainings (for those: several seeds).
+    The interval says how well this many episodes pin down the mean over all episodes *of this pool with this encoder*.
+    It says nothing about other pools or other trainings (for those: several seeds).
     """
     from scipy.stats import t as student
 

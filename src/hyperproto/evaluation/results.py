@@ -50,6 +50,4 @@ def compare(results: Sequence[Result]) -> list[dict[str, Any]]:
 def accuracy_by_shot(correct: IntArray, total: IntArray, shots: Sequence[int]) -> dict[str, float]:
     """Accuracy of the classes that had 1, 2, ... examples: what a mean over classes hides when shots are unequal."""
     shot = np.array(shots)
-    return {
-        str(k): float(correct[:, shot == k].sum() / max(1, total[:, shot == k].sum())) for k in sorted(set(shots))
-    }
+    return {str(k): float(correct[:, shot == k].sum() / max(1, total[:, shot == k].sum())) for k in sorted(set(shots))}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.encoders import Encoder, FeatureTransform, Units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
 from hyperproto.methods import Method, Task, TaskItems, gather_task

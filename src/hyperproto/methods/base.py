@@ -42,7 +42,9 @@ class Method(nn.Module):
         """Create every parameter, for `n_classes` training classes (0 where nothing is trained)."""
         super().__init__()
         if len(feature_shape) != 1 and "feature-maps" not in self.traits:
-            raise ConfigError(f"{type(self).__name__} reads vectors, but the encoder gives units of shape {feature_shape}")
+            raise ConfigError(
+                f"{type(self).__name__} reads vectors, but the encoder gives units of shape {feature_shape}"
+            )
         self.feature_shape = feature_shape
         self.n_classes = n_classes
         self.fit = self._checked(self.fits[0] if fit is None else fit)

@@ -49,7 +49,7 @@ def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
         return {stem: {"name": stem, **common}}
     unnamed = [number for number, row in enumerate(rows, start=1) if "name" not in row]
     if unnamed:
-        raise ConfigError(f"{file_name}: row {unnamed[0]} has no name; give it name = \"...\"")
+        raise ConfigError(f'{file_name}: row {unnamed[0]} has no name; give it name = "..."')
     return {row["name"]: _merged(common, row) for row in rows}
 
 

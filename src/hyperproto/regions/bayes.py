@@ -63,7 +63,7 @@ def fit_bayes(stats: ClassStatistics) -> BayesFit:
     middle = weighted_mean(weight, mean)  # (..., 1, D)
     return BayesFit(
         center=middle + weight[..., None] * (mean - middle),
-        bias_radius=xp.where(known[..., None], eps, 0.0),
+        bias_radius=eps,
         extent_radius=root(own * (1 + 1 / (count + ratio[..., None]))),
         whiten=whiten,
         scatter=xp.where(known, pooled, 0.0),

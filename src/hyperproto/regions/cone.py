@@ -1,12 +1,11 @@
 """A class is a cone around a direction: the angular variant of the paper (section 3.3), and an unbiased cosine."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from array_api_compat import array_namespace, device
 
-from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, at_most, root, unit
+from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, root, unit
 from hyperproto.regions.base import Region, check_mode
 from hyperproto.regions.statistics import ClassStatistics, class_scatter, extent_radius
 
@@ -53,7 +52,7 @@ class Cone(Region):
         chord = xp.linalg.vector_norm(stats.residual + stats.member @ (stats.mean - center), axis=-1)  # (..., S)
         angle = 2 * arcsin(chord / 2)
         angle = xp.where((stats.member @ xp.astype(stats.count > 1, angle.dtype)[..., None])[..., 0] > 0, angle, 0.0)
-        extent = at_most(extent_radius(stats.total(angle * angle), stats.count), math.pi)
+        extent = extent_radius(stats.total(angle * angle), stats.count)
         if mode == "paper":
             return cls(center, stats.average(angle), extent)
         gain = xp.ones_like(stats.count)

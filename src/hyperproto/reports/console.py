@@ -1,8 +1,8 @@
 """What the terminal shows: progress with an estimate on standard error, tables on standard output."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -10,11 +10,16 @@ from rich.table import Table
 
 from hyperproto.evaluation import Result, mean_interval, paired_difference
 
-Report = Callable[[int, int], None]
+
+class Show(Protocol):
+    """Moves a bar: so much done of so much, and a few words."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        """Show it."""
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
+def progress_bar(title: str) -> Iterator[Show]:
     """Show a bar with an estimate of what is left; call what it yields with (done, total, a few words)."""
     columns = (
         TextColumn("{task.description}"),
@@ -60,6 +65,7 @@ def describe(settings: dict[str, Any]) -> str:
     shot = settings["shot"]
     shots = ",".join(map(str, shot)) if isinstance(shot, list) else str(shot)
     return (
-        f"{settings['data']} {settings['split']}, {settings['way']}-way, shots {shots}, {settings['query']} queries a class, "
-        f"{settings['episodes']} episodes, seed {settings['seed']}, hash {settings['episode_hash']}"
+        f"{settings['data']} {settings['split']}, {settings['way']}-way, shots {shots}, "
+        f"{settings['query']} queries a class, {settings['episodes']} episodes, "
+        f"seed {settings['seed']}, hash {settings['episode_hash']}"
     )

@@ -36,7 +36,7 @@ def contact_sheet(pool: Pool, episode: Episode, columns: int = 5) -> bytes:
 
 
 def distance_heatmap(measures: Floats, names: Sequence[str], title: str) -> bytes:
-    """Measure of each instance (rows, class after class) to each region, standardised in its row, as the paper's figure."""
+    """Measure of each instance (rows, class after class) to each region, standardised in its row."""
     spread = measures.std(axis=1, keepdims=True)
     rows = (measures - measures.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1)
     figure = Figure(figsize=(4.6, 5.2), layout="constrained")
@@ -61,16 +61,20 @@ def class_map(vectors: Floats, labels: IntArray, names: Sequence[str], title: st
     """
     from sklearn.manifold import TSNE
 
-    plane = TSNE(perplexity=min(30, (len(vectors) - 1) / 3), random_state=seed).fit_transform(vectors).astype(np.float64)
+    plane = (
+        TSNE(perplexity=min(30, (len(vectors) - 1) / 3), random_state=seed).fit_transform(vectors).astype(np.float64)
+    )
     regions = Sphere.fit(plane, labels, len(names), mode="point")
     figure = Figure(figsize=(7.5, 6.2), layout="constrained")
     axis = figure.subplots()
     colours = colormaps["tab20"](np.arange(len(names)) % 20)
     for n, name in enumerate(names):
         own = plane[labels == n]
-        axis.scatter(*own.T, s=14, color=colours[n], label=name)
+        axis.scatter(own[:, 0], own[:, 1], s=14, color=colours[n], label=name)
         axis.add_patch(
-            Circle(tuple(regions.center[n]), float(regions.extent_radius[n]), fill=False, color=colours[n], linewidth=1.5)
+            Circle(
+                tuple(regions.center[n]), float(regions.extent_radius[n]), fill=False, color=colours[n], linewidth=1.5
+            )
         )
     axis.set_aspect("equal")
     axis.set_axis_off()

@@ -52,9 +52,8 @@ class Page:
     def picture(self, png: bytes, caption: str) -> None:
         """Add a picture, inline."""
         source = f"data:image/png;base64,{b64encode(png).decode()}"
-        self._parts.append(
-            f'<figure><img src="{source}" alt="{escape(caption, quote=True)}"><figcaption>{escape(caption)}</figcaption></figure>'
-        )
+        image = f'<img src="{source}" alt="{escape(caption, quote=True)}">'
+        self._parts.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
     def write(self, path: Path) -> None:
         """Write the page."""

@@ -51,7 +51,7 @@ class Learner(nn.Module):
         self.method.setup(pool, self.features)
 
     def parameters_by_optimiser(self, sections: Sequence[str]) -> dict[str, list[nn.Parameter]]:
-        """Sort the parameters to the recipe's `[optim.NAME]` sections; what has none of its own goes with the encoder."""
+        """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder."""
         own = {name: params for name, params in self.method.param_groups().items() if name in sections}
         taken = {id(p) for params in own.values() for p in params}
         rest = [p for p in self.parameters() if id(p) not in taken and p.requires_grad]

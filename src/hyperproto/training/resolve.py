@@ -16,7 +16,9 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     problems = _registry_problems(ENCODERS, raw.get("encoder")) + _registry_problems(METHODS, raw.get("method"))
     recipe = parse(raw, name, problems)
     method_class: type[Method] = METHODS.get(recipe.method.name)
-    method = method_class(feature_shape=(1,), n_classes=1, **recipe.method.options)  # a tiny one: what does it optimise?
+    method = method_class(
+        feature_shape=(1,), n_classes=1, **recipe.method.options
+    )  # a tiny one: what does it optimise?
     problems = [
         f"optim.{section}: {unknown_name('optimiser section', section, ['encoder', *method.param_groups()])}"
         for section in recipe.optim

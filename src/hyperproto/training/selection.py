@@ -79,7 +79,9 @@ def select(
                     label = " ".join([*([source.label] if len(sources) > 1 else []), name, fit, transform])
                     method = _method(source, name, fit, options)
                     center = _center(source) if transform == "center-unit" else None
-                    contenders.append(Contender(label, source.encoder, method, name, transform, source.settings, center))
+                    contenders.append(
+                        Contender(label, source.encoder, method, name, transform, source.settings, center)
+                    )
     return contenders
 
 

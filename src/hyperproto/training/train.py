@@ -77,7 +77,9 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
     validation = Validation(recipe, pool)
     params = learner.parameters_by_optimiser(list(recipe.optim))
     optimisers = {
-        name: make_optimiser(recipe.optim[name], params[name], sparse=name != "encoder") for name in params if params[name]
+        name: make_optimiser(recipe.optim[name], params[name], sparse=name != "encoder")
+        for name in params
+        if params[name]
     }
 
     # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
