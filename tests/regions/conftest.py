@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -12,20 +10,6 @@ CASES = [
     ("sphere", {"mode": "paper", "radius_weight": 0.5}),
     ("gaussian", {"mode": "paper", "sigma": "eq3"}),
 ]
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """Matrices this small are many times slower when cores that are busy elsewhere must meet for each."""
-    try:
-        import torch
-    except ImportError:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

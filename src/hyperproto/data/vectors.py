@@ -1,6 +1,7 @@
 """Ready-made vectors: `vectors:FILE.npz` with `x` (n, D), `y` (n,) and, if there are splits, `split` (n,)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -37,12 +38,18 @@ def load(split: str, argument: str, progress: Callable[[int, int], None] | None 
     return Pool(x, labels, tuple(str(name) for name in names), name=f"vectors:{argument}", split=split)
 
 
-def _open(argument: str) -> "np.lib.npyio.NpzFile":
+@contextmanager
+def _open(argument: str) -> Iterator[np.lib.npyio.NpzFile]:
     path = Path(argument)
     if not argument:
         raise DataError("vectors: no file named; write vectors:FILE.npz")
+    with ExitStack() as opened:
+        yield _arrays(path, opened)
+
+
+def _arrays(path: Path, opened: ExitStack) -> np.lib.npyio.NpzFile:
     try:
-        arrays = np.load(path, allow_pickle=False)
+        arrays = np.load(opened.enter_context(path.open("rb")), allow_pickle=False)
     except FileNotFoundError:
         raise DataError(
             f"{path}: no such file; save one with numpy.savez({path.name!r}, x=vectors, y=labels)"

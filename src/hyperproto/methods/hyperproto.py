@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hyperproto.methods.stored import StoredRegions
+from hyperproto.methods.task import Task
 from hyperproto.regions import Sphere
 
 
@@ -26,6 +28,13 @@ class HyperProto(StoredRegions):
         """Fit spheres, eq. 3 or better."""
         weight = self.radius_weight if mode == "paper" else 1.0
         return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, radius_weight=weight)
+
+    def scores(self, task: Task) -> Tensor:
+        """Score by the linear form where there is one: minus the measure, up to a term that all classes share."""
+        if not self.squared:
+            return super().scores(task)
+        weights, bias = self.closed_form(task.support, task.support_y, task.way, self.fit).linear()
+        return torch.baddbmm(bias[:, None, :], task.query, weights)  # (B, Q, N)
 
     def region(self, center: Tensor, radius: Tensor) -> Sphere:
         """Make spheres of stored centres and radii."""

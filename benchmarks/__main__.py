@@ -1,0 +1,85 @@
+"""Run the benchmarks: `python -m benchmarks [--json FILE] [--only NAME ...] [--quick]`.
+
+Every number is a ratio of two things measured in turns in one run, so it holds on a slow or busy machine too. A missed
+target is shown, and is no error.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.batched_scoring import batched_scoring
+from benchmarks.drawing import drawing
+from benchmarks.encode_once import encode_once
+from benchmarks.measure import Measurement
+from benchmarks.memory import memory
+from benchmarks.training_step import training_step
+from hyperproto.files import atomic_write
+
+BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
+    run.__name__: run for run in (encode_once, batched_scoring, training_step, drawing, memory)
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, show a table, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and memory, as ratios.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME",
+                        help=f"run only some of: {', '.join(BENCHMARKS)}")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    options = parser.parse_args(arguments)
+
+    measurements: list[Measurement] = []
+    for number, name in enumerate(options.only, start=1):
+        print(f"[{number}/{len(options.only)}] {name} ...", file=sys.stderr, flush=True)
+        measurements += BENCHMARKS[name](options.quick)
+    Console().print(_table(measurements))
+    if options.json:
+        command = shlex.join(["python", "-m", "benchmarks", *(sys.argv[1:] if arguments is None else arguments)])
+        rows = [measurement.to_json() for measurement in measurements]
+        content = {"command": command, "quick": options.quick, "machine": machine(), "measurements": rows}
+        with atomic_write(options.json) as file:
+            file.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def machine() -> dict[str, Any]:
+    """Say where the numbers come from."""
+    return {
+        "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "load_average": os.getloadavg(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("hyperproto", "torch", "numpy")},
+    }
+
+
+def _table(measurements: Sequence[Measurement]) -> Table:
+    table = Table("benchmark", "baseline")
+    for heading in ("ratio", "quartiles", "target", "met"):
+        table.add_column(heading, justify="right")
+    for m in measurements:
+        low, high = m.spread
+        met = "[green]yes[/]" if m.met else "[red]no[/]"
+        name = f"{m.name} (redundancy {m.detail['redundancy']:.1f})" if "redundancy" in m.detail else m.name
+        table.add_row(
+            name, m.baseline, f"{m.ratio:.2f}", f"{low:.2f} - {high:.2f}", f"{m.comparison} {m.target:.3g}", met
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

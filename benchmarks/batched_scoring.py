@@ -1,0 +1,76 @@
+"""Scoring many episodes in one batched call, against a loop over the episodes on the same vectors."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.measure import Measurement, in_turns
+from hyperproto.data import Pool
+from hyperproto.encoders import FeatureTransform, make_encoder
+from hyperproto.episodes import EpisodeSampler
+from hyperproto.evaluation import EncodedPool, episode_accuracies, predict_episodes
+from hyperproto.methods import make_method
+
+WAY, SHOT, QUERY = 5, 5, 15
+TARGETS = {768: 1.5, 64: 5.0}  # by dimension
+
+
+def batched_scoring(quick: bool) -> list[Measurement]:
+    """Measure ProtoNet on ready vectors, 5-way 5-shot, 15 queries a class."""
+    return [_at(dimension, target, quick) for dimension, target in TARGETS.items()]
+
+
+def _at(dimension: int, target: float, quick: bool) -> Measurement:
+    n_episodes, repeats = (50, 3) if quick else (2000, 25)
+    encoded = EncodedPool.encode(make_encoder("identity", {"shape": [dimension]}), _vectors(dimension))
+    episodes = EpisodeSampler(encoded.pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
+    method = make_method("protonet", feature_shape=(dimension,)).eval()
+    transform = FeatureTransform("none", (dimension,))
+
+    def batched() -> Tensor:
+        correct, total = episode_accuracies(method, transform, encoded, episodes)
+        return torch.from_numpy(correct.sum(1) / total.sum(1))
+
+    vectors = encoded.units.x
+    tasks = [tuple(map(torch.from_numpy, (e.support, e.query, e.query_y))) for e in episodes]
+    times = in_turns(batched, lambda: accuracies_one_by_one(vectors, tasks), repeats)
+    predicted = torch.cat([block for _, block, _ in predict_episodes(method, transform, encoded, episodes)])
+    looped = torch.stack([nearest_mean(vectors[support], vectors[query]) for support, query, _ in tasks])
+    measured = times.measurement(
+        f"batched scoring, D = {dimension}",
+        "a torch loop over the episodes",
+        ">=",
+        target,
+        episodes=n_episodes,
+        agreement=(predicted == looped).double().mean().item(),
+    )
+    for who, spent in (("ours", measured.ours_seconds), ("baseline", measured.baseline_seconds)):
+        measured.detail[f"{who}_episodes_per_second"] = round(n_episodes / (spent or np.inf))
+    return measured
+
+
+@torch.inference_mode()
+def accuracies_one_by_one(vectors: Tensor, tasks: Iterable[tuple[Tensor, ...]]) -> Tensor:
+    """Score episodes (support, query, query_y) in a plain loop."""
+    accuracies = []
+    for support, query, query_y in tasks:
+        predicted = nearest_mean(vectors[support], vectors[query])
+        accuracies.append((predicted == query_y).double().mean())
+    return torch.stack(accuracies)
+
+
+def nearest_mean(support: Tensor, query: Tensor) -> Tensor:
+    """Classify the queries (Q, D) of one episode by the nearest mean of its support (WAY * SHOT, D)."""
+    means = support.reshape(WAY, SHOT, -1).mean(1)
+    return torch.cdist(query, means).argmin(1)
+
+
+def _vectors(dimension: int) -> Pool:
+    """A hundred classes of a hundred vectors, about as hard to tell apart as real ones."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(100), 100)
+    centers = 2 * random.standard_normal((100, dimension), np.float32) / dimension**0.25
+    vectors = centers[labels] + random.standard_normal((len(labels), dimension), np.float32)
+    return Pool(vectors, labels, tuple(map(str, range(100))))

@@ -1,0 +1,68 @@
+"""Encoding each item of the pool once, against encoding every episode anew."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.batched_scoring import QUERY, SHOT, WAY, nearest_mean
+from benchmarks.measure import Measurement, in_turns
+from hyperproto.data import Pool, open_pool
+from hyperproto.encoders import Encoder, FeatureTransform, make_encoder, resolve_encoder
+from hyperproto.episodes import Episode, EpisodeSampler
+from hyperproto.evaluation import EncodedPool, episode_accuracies, predict_episodes
+from hyperproto.methods import make_method
+
+SHARE = 0.8  # of the redundancy: what of the encodings saved must show as time saved
+
+
+def encode_once(quick: bool) -> list[Measurement]:
+    """Measure an evaluation of ProtoNet on glyphs with an untrained Conv4: its speed does not depend on its weights."""
+    n_episodes, n_anew, repeats = (200, 4, 2) if quick else (2000, 80, 7)
+    pool = open_pool("glyphs", "test")
+    if quick:
+        pool = replace(pool, items=pool.items[:400], labels=pool.labels[:400], class_names=pool.class_names[:10])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoder = make_encoder(*resolve_encoder("conv4", {}, pool)).eval()
+    episodes = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
+    method = make_method("protonet", feature_shape=encoder.feature_shape).eval()
+    transform = FeatureTransform("none", encoder.feature_shape)
+
+    def once() -> object:
+        return episode_accuracies(method, transform, EncodedPool.encode(encoder, pool), episodes)
+
+    few = episodes[:n_anew]
+    times = in_turns(once, lambda: predict_anew(encoder, pool, few), repeats, parts=(1, n_anew / n_episodes))
+    encoded = EncodedPool.encode(encoder, pool)
+    predicted = torch.cat([block for _, block, _ in predict_episodes(method, transform, encoded, few)])
+    redundancy = n_episodes * len(_items(episodes[0])) / len(pool)
+    measured = times.measurement(
+        "encode once",
+        "encoding every episode anew",
+        ">=",
+        SHARE * redundancy,
+        redundancy=redundancy,
+        episodes=n_episodes,
+        items=len(pool),
+        baseline_extrapolated_from_episodes=n_anew,
+        agreement=(predicted == predict_anew(encoder, pool, few)).double().mean().item(),
+    )
+    return [measured]
+
+
+@torch.inference_mode()
+def predict_anew(encoder: Encoder, pool: Pool, episodes: Sequence[Episode]) -> Tensor:
+    """Encode the items of each episode in one forward, and classify its queries: (E, Q)."""
+    predicted = []
+    for episode in episodes:
+        vectors = encoder(encoder.collate(pool.items, _items(episode))).x
+        n_support = len(episode.support)
+        predicted.append(nearest_mean(vectors[:n_support], vectors[n_support:]))
+    return torch.stack(predicted)
+
+
+def _items(episode: Episode) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.concatenate([episode.support, episode.query])

@@ -1,0 +1,60 @@
+"""A whole training step of HyperProto, against the bare forward and backward of its encoder on the same images."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import numpy as np
+from torch import Tensor
+
+from benchmarks.measure import Measurement, Times, seconds
+from hyperproto.data import open_pool
+from hyperproto.encoders import Encoder, make_encoder, resolve_encoder
+from hyperproto.episodes import EpisodeSampler
+from hyperproto.training import Report, load_recipe, train
+
+NEVER = 1_000_000  # steps between two validations or checkpoints: neither is part of a step
+
+
+def training_step(quick: bool) -> list[Measurement]:
+    """Time the real training loop between two reports of progress; the baseline runs while it waits for the second."""
+    repeats = 3 if quick else 60
+    recipe = load_recipe(
+        "glyphs:hyperproto",
+        [
+            f"training.steps={repeats + 2}",
+            f"training.validate_every={NEVER}",
+            f"training.checkpoint_every={NEVER}",
+            "validation.episodes=1",
+            *(["episodes.way=5"] if quick else []),
+        ],
+    )
+    task = recipe.episodes
+    pool = open_pool(recipe.data.spec, recipe.data.split)
+    sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=recipe.training.seed)
+    encoder = make_encoder(*resolve_encoder(recipe.encoder.name, recipe.encoder.options, pool)).train()
+    ours: list[float] = []
+    baseline: list[float] = []
+    resumed = perf_counter()
+
+    def on_step(report: Report) -> None:
+        nonlocal resumed
+        ours.append(perf_counter() - resumed)
+        episode = sampler[report.step - 1]  # the one that this step learned from
+        images = encoder.collate(pool.items, np.concatenate([episode.support, episode.query]))
+        encoder.zero_grad()
+        baseline.append(seconds(lambda: _forward_backward(encoder, images)))
+        resumed = perf_counter()
+
+    with TemporaryDirectory() as folder:
+        train(recipe, Path(folder) / "run", on_step)
+    # The first step holds the initialisation, the last one the validation and the checkpoint that end a run.
+    times = Times(ours[1:-1], baseline[1:-1])
+    images_per_step = len(sampler[0].support) + len(sampler[0].query)
+    name = f"training step, {task.way}-way {task.shot}-shot"
+    detail = {"images": images_per_step, "query": task.query}
+    return [times.measurement(name, "forward and backward of the encoder", "<=", 1.15, **detail)]
+
+
+def _forward_backward(encoder: Encoder, images: Tensor) -> None:
+    encoder(images).x.sum().backward()

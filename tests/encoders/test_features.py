@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+
+from hyperproto.encoders import Features, FeatureTransform
+from hyperproto.encoders.identity import Identity
+from hyperproto.errors import ConfigError
+
+X = torch.tensor([[3.0, 4.0], [1.0, 0.0], [-2.0, 2.0]])
+
+
+def naive_unit(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([row / row.pow(2).sum().sqrt() for row in x])
+
+
+def test_none_and_unit() -> None:
+    assert FeatureTransform("none", (2,))(X) is X
+    torch.testing.assert_close(FeatureTransform("unit", (2,))(X), naive_unit(X))
+    zero = FeatureTransform("unit", (2,))(torch.zeros(1, 2))
+    assert zero.tolist() == [[0, 0]]
+
+
+def test_center_unit_takes_the_batch_then_the_training_data_then_what_it_is_given() -> None:
+    transform = FeatureTransform("center-unit", (2,))
+    torch.testing.assert_close(transform.train()(X), naive_unit(X - X.mean(0)))
+    transform.eval()
+    given = torch.tensor([1.0, 1.0])
+    torch.testing.assert_close(transform(X, given), naive_unit(X - given))
+    with pytest.raises(ConfigError, match="the mean of the training data is not known yet"):
+        transform(X)
+    transform.set_center(torch.tensor([0.5, 0.0]))
+    torch.testing.assert_close(transform(X, given), naive_unit(X - torch.tensor([0.5, 0.0])))
+    twin = FeatureTransform("center-unit", (2,))
+    twin.load_state_dict(transform.state_dict())
+    assert twin.has_center
+
+
+def test_feature_maps_have_one_length_for_all_axes() -> None:
+    maps = torch.randn(5, 3, 2, 2)
+    unit = FeatureTransform("unit", (3, 2, 2))(maps)
+    assert unit.shape == maps.shape
+    torch.testing.assert_close(unit.flatten(1).norm(dim=1), torch.ones(5))
+
+
+def test_an_unknown_transform_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no transform 'units'; did you mean 'unit'\?"):
+        FeatureTransform("units", (2,))
+
+
+def test_features_are_an_encoder_with_the_transform_behind_it() -> None:
+    features = Features(Identity(shape=[2]), FeatureTransform("unit", (2,)))
+    prepared = features.prepare(X.numpy())
+    units = features(features.collate(prepared, np.array([2, 0])))
+    torch.testing.assert_close(units.x, naive_unit(X[[2, 0]]))
+    assert features.feature_shape == (2,)

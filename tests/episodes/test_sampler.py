@@ -1,0 +1,123 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyperproto.data import Pool
+from hyperproto.episodes import Episode, EpisodeSampler, episodes_hash
+from hyperproto.errors import EpisodeError
+
+GOLDEN = "2fe5ce126039d921"
+
+
+def labelled(counts: list[int]) -> Pool:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    order = np.random.default_rng(0).permutation(len(labels))
+    items = np.arange(len(labels), dtype=np.float32)[:, None]
+    return Pool(items, labels[order], tuple(f"class {n}" for n in range(len(counts))), name="some")
+
+
+def same(a: Episode, b: Episode) -> bool:
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("classes", "support", "query", "query_y")
+    )
+
+
+@given(
+    counts=st.lists(st.integers(8, 30), min_size=3, max_size=9),
+    shots=st.lists(st.integers(0, 4), min_size=3, max_size=3),
+    query=st.integers(1, 4),
+    seed=st.integers(0, 2**32),
+    i=st.integers(0, 2**40),
+)
+def test_an_episode_is_what_it_says(counts: list[int], shots: list[int], query: int, seed: int, i: int) -> None:
+    pool = labelled(counts)
+    episode = EpisodeSampler(pool, way=3, shot=shots, query=query, seed=seed)[i]
+    assert len(set(episode.classes.tolist())) == 3
+    assert np.array_equal(pool.labels[episode.support], episode.classes[episode.support_y])
+    assert episode.query_y is not None
+    assert np.array_equal(pool.labels[episode.query], episode.classes[episode.query_y])
+    assert np.bincount(episode.support_y, minlength=3).tolist() == shots
+    assert np.bincount(episode.query_y).tolist() == [query] * 3
+    everything = [*episode.support.tolist(), *episode.query.tolist()]
+    assert len(set(everything)) == len(everything)
+
+
+def test_an_episode_is_a_pure_function_of_pool_seed_and_index() -> None:
+    pool = labelled([20] * 6)
+    sampler = EpisodeSampler(pool, way=4, shot=2, query=3, seed=5)
+    together = sampler.draw(50)
+    alone = [EpisodeSampler(pool, way=4, shot=2, query=3, seed=5)[i] for i in reversed(range(50))][::-1]
+    assert all(same(a, b) for a, b in zip(together, alone, strict=True))
+    assert same(sampler.draw(3, start=40)[2], together[42])
+    assert not same(EpisodeSampler(pool, way=4, shot=2, query=3, seed=6)[0], together[0])
+
+
+def test_classes_and_items_are_drawn_evenly() -> None:
+    pool = labelled([10] * 10)
+    episodes = EpisodeSampler(pool, way=5, shot=1, query=2, seed=1).draw(4000)
+    classes = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=10)
+    assert np.abs(classes / 2000 - 1).max() < 0.08
+    support = np.bincount(np.concatenate([e.support for e in episodes]), minlength=100)
+    assert np.abs(support / 200 - 1).max() < 0.35  # five standard deviations
+
+
+def test_unequal_shots_go_to_random_classes() -> None:
+    pool = labelled([30] * 6)
+    episodes = EpisodeSampler(pool, way=3, shot=(1, 2, 20), query=2, seed=0).draw(600)
+    largest = np.bincount([e.classes[2] for e in episodes], minlength=6)
+    assert largest.min() > 60
+
+
+def test_golden_hash() -> None:
+    """The draws must never change: published numbers carry this hash."""
+    pool = labelled([12, 9, 40, 25, 33])
+    episodes = EpisodeSampler(pool, way=3, shot=(1, 2, 5), query=3, seed=11).draw(20, start=1000)
+    assert episodes_hash(pool, episodes) == GOLDEN
+
+
+def test_the_hash_sees_pool_order_and_content() -> None:
+    pool, other = labelled([12] * 4), labelled([12] * 4 + [13])
+    episodes = EpisodeSampler(pool, way=3, shot=1, query=3).draw(4)
+    hashes = {
+        episodes_hash(pool, episodes),
+        episodes_hash(other, episodes),
+        episodes_hash(pool, episodes[::-1]),
+        episodes_hash(pool, episodes[:3]),
+        episodes_hash(pool, [*episodes[:3], Episode(*[getattr(episodes[3], n) for n in Episode.__slots__[:4]], None)]),
+    }
+    assert len(hashes) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"way": 6}, r"some \(all\): 6-way episodes from 5 classes; lower the way"),
+        (
+            {"shot": 10},
+            r"class 'class 1' has 9 instances, but 10 shots and 3 queries need 13 \(1 more classes are short",
+        ),
+        ({"shot": (1, 2)}, r"2 shots \(\[1, 2\]\) for 3 classes; give one number, or 3"),
+        ({"shot": -1}, r"shot and seed at least 0"),
+        ({"query": 0}, r"way and query must be at least 1"),
+        ({"way": 0}, r"way and query must be at least 1"),
+        ({"seed": -1}, r"seed -1: way and query"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_at_once(settings: dict[str, object], message: str) -> None:
+    asked = {"way": 3, "shot": 1, "query": 3, "seed": 0, **settings}
+    with pytest.raises(EpisodeError, match=message):
+        EpisodeSampler(labelled([12, 9, 40, 25, 33]), **asked)  # type: ignore[arg-type]
+
+
+def test_the_way_out_that_the_message_names_works() -> None:
+    pool = labelled([12, 9, 40, 25, 33])
+    EpisodeSampler(pool.with_at_least(13), way=3, shot=10, query=3)
+
+
+def test_sentences_need_another_sampler(make_blobs: Callable[..., Pool]) -> None:
+    words = Pool(["a b", "c"], np.array([0, 1, 0]), ("x", "y"), offsets=np.array([0, 2, 3]))
+    with pytest.raises(EpisodeError, match="items of many units"):
+        EpisodeSampler(words, way=1, shot=1, query=1)

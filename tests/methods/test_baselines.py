@@ -1,0 +1,108 @@
+"""Each baseline against a naive loop, or against scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from hyperproto.errors import ConfigError
+from hyperproto.methods import METHODS, Task, make_method
+
+from .conftest import make_task
+
+
+def scores(name: str, task: Task, **options: object) -> torch.Tensor:
+    return make_method(name, feature_shape=(6,), **options).eval().scores(task)
+
+
+def naive(task: Task, score: object) -> torch.Tensor:
+    """Call `score(query, examples of the class)` for every episode, query and class."""
+    out = torch.empty(*task.query.shape[:2], task.way)
+    for b in range(len(out)):
+        for q in range(out.shape[1]):
+            for n in range(task.way):
+                out[b, q, n] = score(task.query[b, q], task.support[b][task.support_y[b] == n])  # type: ignore[operator]
+    return out
+
+
+@pytest.mark.parametrize("pads", [0, 3])
+def test_against_naive_loops(pads: int) -> None:
+    task = make_task(pads=pads)
+    expected = {
+        "protonet": naive(task, lambda q, s: -((q - s.mean(0)) ** 2).sum()),
+        "simpleshot": naive(task, lambda q, s: -((q - s.mean(0)) ** 2).sum()),
+        "nearest": naive(task, lambda q, s: -min(((q - x) ** 2).sum() for x in s)),
+        "cosine": naive(task, lambda q, s: torch.dot(q, s.mean(0)) / (q.norm() * s.mean(0).norm())),
+    }
+    for name, values in expected.items():
+        torch.testing.assert_close(scores(name, task), values, rtol=1e-4, atol=1e-4)
+    unsquared = naive(task, lambda q, s: -(q - s.mean(0)).norm())
+    torch.testing.assert_close(scores("protonet", task, squared=False), unsquared, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "C"), [(1.0, 1.0), (0.3, 1.0), (1.0, 0.1)])
+def test_logistic_regression_is_scikit_learns(scale: float, C: float) -> None:
+    task = make_task(counts=(4, 1, 9, 2), queries=20, pads=2)
+    task = Task(
+        scale * task.support, task.support_y, scale * task.query, task.query_y, task.classes, task.query_offsets
+    )
+    ours = scores("logistic", task, C=C)
+    for b in range(2):
+        real = task.support_y[b] >= 0
+        model = LogisticRegression(C=C, class_weight="balanced", tol=1e-8, max_iter=10_000)
+        model.fit(task.support[b][real].numpy(), task.support_y[b][real].numpy())
+        theirs = model.predict_proba(task.query[b].numpy())
+        assert np.abs(ours[b].softmax(-1).numpy() - theirs).max() < 0.02
+
+
+def test_simpleshot_is_its_transform() -> None:
+    assert METHODS.get("simpleshot").transform == "center-unit"
+
+
+def test_temperature_scales_the_loss_and_may_learn(task: Task) -> None:
+    warm = make_method("protonet", feature_shape=(6,), temperature=50.0)
+    cold = make_method("protonet", feature_shape=(6,), temperature=0.5, learn_temperature=True)
+    assert task.query_y is not None
+    expected = torch.nn.functional.cross_entropy((warm.scores(task) / 50).flatten(0, 1), task.query_y.flatten())
+    torch.testing.assert_close(warm.loss(task)["cls"], expected)
+    assert not warm.log_temperature.requires_grad
+    cold.loss(task)["cls"].backward()
+    assert cold.log_temperature.grad is not None
+    with pytest.raises(ConfigError, match="temperature 0.0 must be above 0"):
+        make_method("protonet", feature_shape=(6,), temperature=0.0)
+
+
+def test_queries_outside_all_classes_and_padding_cost_nothing(task: Task) -> None:
+    assert task.query_y is not None
+    method = make_method("protonet", feature_shape=(6,))
+    labels = task.query_y.clone()
+    labels[:, ::2] = -1
+    labels[:, 1::4] = -2
+    partial = Task(task.support, task.support_y, task.query, labels, task.classes, task.query_offsets)
+    kept = labels[0] >= 0
+    only = Task(
+        task.support,
+        task.support_y,
+        task.query[:, kept],
+        labels[:, kept],
+        task.classes,
+        task.query_offsets[:, : kept.sum() + 1],
+    )
+    torch.testing.assert_close(method.loss(partial)["cls"], method.loss(only)["cls"])
+    with pytest.raises(ConfigError, match="these episodes hide the labels"):
+        method.loss(Task(task.support, task.support_y, task.query, None, task.classes, task.query_offsets))
+
+
+def test_wrong_names_and_options_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no method 'protnet'; did you mean 'protonet'\?"):
+        make_method("protnet", feature_shape=(6,))
+    with pytest.raises(ConfigError, match=r"option of method 'hyperproto' called 'center'; did you mean 'centers'\?"):
+        make_method("hyperproto", feature_shape=(6,), center="stored")
+    with pytest.raises(
+        ConfigError, match=r"option 'centers': 'moving' will not do \(Input should be 'stored' or 'episode'\)"
+    ):
+        make_method("hyperproto", feature_shape=(6,), centers="moving")
+    with pytest.raises(ConfigError, match=r"ProtoNet: there is no fit 'bayes'\. Known: point"):
+        make_method("protonet", feature_shape=(6,), fit="bayes")
+    with pytest.raises(ConfigError, match=r"ProtoNet reads vectors, but the encoder gives units of shape \(6, 2, 2\)"):
+        make_method("protonet", feature_shape=(6, 2, 2))

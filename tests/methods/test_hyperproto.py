@@ -1,0 +1,176 @@
+"""Algorithm 1's parts: initialisation, stored regions, losses, closed forms."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from hyperproto.data import Pool
+from hyperproto.encoders.identity import Identity
+from hyperproto.errors import DataError
+from hyperproto.methods import Method, Task, make_method
+from hyperproto.regions import REGIONS, Cone, Gaussian, Sphere
+
+from .conftest import make_task
+
+VARIANTS = {"hyperproto": "sphere", "hyperproto-cone": "cone", "hyperproto-gaussian": "gaussian"}
+
+
+def trained_for(pool: Pool, name: str = "hyperproto", **options: object) -> Method:
+    method = make_method(name, feature_shape=(6,), n_classes=pool.n_classes, **options)
+    method.setup(pool, Identity(shape=[6]))
+    return method
+
+
+def test_initialisation_is_equation_3_on_k_instances_of_every_class(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs(per_class=4)
+    method = trained_for(pool, init_shot=4)  # all four: the draw does not matter
+    for n in range(pool.n_classes):
+        own = torch.from_numpy(pool.items[pool.labels == n])
+        center = own.mean(0)
+        torch.testing.assert_close(method.center[n].detach(), center)
+        radius = torch.stack([((x - center) ** 2).sum() for x in own]).mean()
+        torch.testing.assert_close(method.radius[n, 0].detach(), radius)
+
+
+def test_initialisation_draws_init_shot_instances_of_the_class(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs(per_class=12)
+    method = trained_for(pool, init_shot=1)
+    for n in range(pool.n_classes):
+        own = pool.items[pool.labels == n]
+        assert (np.abs(own - method.center[n].detach().numpy()).sum(1) < 1e-5).sum() == 1
+    assert (method.radius == 0).all()
+    assert not torch.equal(trained_for(pool, init_shot=3).radius, trained_for(pool, init_shot=12).radius)
+
+
+def test_a_class_without_instances_cannot_start(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs()
+    empty = Pool(pool.items, pool.labels, (*pool.class_names, "empty"), name="blobs")
+    with pytest.raises(DataError, match=r"blobs \(all\): class 'empty' has no instance to start its region from"):
+        trained_for(empty)
+
+
+def test_words_start_from_their_own_vectors() -> None:
+    """A sentence is one item; a class starts from its words, not from the sentence's first."""
+    words = np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
+    offsets = np.array([0, 4, 9])
+
+    class Sentences(Identity):
+        def prepare(self, items: object) -> object:
+            return items
+
+        def collate(self, prepared: object, index: np.ndarray) -> object:
+            return [words[offsets[i] : offsets[i + 1]] for i in index]
+
+        def forward(self, batch: list[np.ndarray]) -> object:  # type: ignore[override]
+            from hyperproto.encoders import Units
+
+            lengths = np.cumsum([0, *map(len, batch)])
+            return Units(torch.from_numpy(np.concatenate(batch)), lengths)
+
+    pool = Pool(["a b c d", "e f g h i"], np.array([-1, 0, -1, 1, -1, 0, 1, 1, -1]), ("x", "y"), offsets=offsets)
+    method = make_method("hyperproto", feature_shape=(6,), n_classes=2)
+    method.setup(pool, Sentences(shape=[6]))
+    for n in range(2):
+        torch.testing.assert_close(method.center[n].detach(), torch.from_numpy(words[pool.labels == n].mean(0)))
+
+
+@pytest.mark.parametrize("centers", ["stored", "episode"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_loss_measures_queries_against_stored_regions(
+    name: str, centers: str, task: Task, make_blobs: Callable[..., Pool]
+) -> None:
+    method = trained_for(make_blobs(), name, centers=centers, temperature=2.0)
+    total = 0.0
+    assert task.query_y is not None
+    for b in range(2):
+        rows = task.classes[b]
+        radius = method.radius[rows, 0]
+        if centers == "stored":
+            center = method.center[rows]
+        else:
+            center = torch.stack([task.support[b][task.support_y[b] == n].mean(0) for n in range(3)])
+        region = {"hyperproto": Sphere, "hyperproto-cone": Cone, "hyperproto-gaussian": Gaussian}[name](center, radius)
+        logits = -region.measure(task.query[b]) / 2
+        total += torch.nn.functional.cross_entropy(logits, task.query_y[b]) / 2
+    torch.testing.assert_close(method.loss(task)["cls"], total)
+
+
+def test_the_cone_adds_the_overlap_of_the_episodes_cones(task: Task, make_blobs: Callable[..., Pool]) -> None:
+    method = trained_for(make_blobs(), "hyperproto-cone")
+    with torch.no_grad():
+        method.radius += 1.0
+    total = 0.0
+    for b in range(2):
+        z, eps = method.center[task.classes[b]], method.radius[task.classes[b], 0].abs()
+        for i in range(3):
+            for j in range(3):
+                if i != j:
+                    angle = torch.arccos(torch.dot(z[i], z[j]) / (z[i].norm() * z[j].norm()))
+                    total += torch.clamp(eps[i] + eps[j] - angle, min=0).item() / 3 / 2
+    assert total > 0
+    assert method.loss(task)["dis"].item() == pytest.approx(total, rel=1e-4)
+
+
+def test_stored_centers_need_no_support(make_blobs: Callable[..., Pool]) -> None:
+    task = make_task()
+    bare = Task(task.support[:, :0], task.support_y[:, :0], task.query, task.query_y, task.classes, task.query_offsets)
+    method = trained_for(make_blobs())
+    torch.testing.assert_close(method.loss(bare)["cls"], method.loss(task)["cls"])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_only_drawn_rows_of_the_radius_have_a_gradient(name: str, task: Task, make_blobs: Callable[..., Pool]) -> None:
+    method = trained_for(make_blobs(), name)
+    sum(method.loss(task).values()).backward()
+    assert method.radius.grad is not None
+    assert method.radius.grad.is_sparse
+    drawn = method.radius.grad.coalesce().indices()[0].tolist()
+    assert set(drawn) == set(task.classes.flatten().tolist())
+    assert method.param_groups() == {"radius": [method.radius]}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_unseen_classes_are_scored_by_the_closed_form_of_their_support(name: str, task: Task) -> None:
+    region = REGIONS[VARIANTS[name]]
+    for fit in region.modes:
+        method = make_method(name, feature_shape=(6,), fit=fit).eval()
+        for b in range(2):
+            fitted = region.fit(task.support[b], task.support_y[b], 3, mode=fit)
+            expected = -fitted.measure(task.query[b])
+            found = method.scores(task)[b]
+            # a term that all classes share is free
+            torch.testing.assert_close(found - found[:, :1], expected - expected[:, :1], rtol=1e-4, atol=1e-3)
+
+
+def test_one_shot_of_the_paper_is_protonet() -> None:
+    task = make_task(counts=(1, 1, 1, 1, 1))
+    for squared in (True, False):
+        ours = make_method("hyperproto", feature_shape=(6,), fit="paper", squared=squared).scores(task)
+        theirs = make_method("protonet", feature_shape=(6,), squared=squared).scores(task)
+        assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def test_radius_weight_counts_only_with_the_papers_fit(task: Task) -> None:
+    half = make_method("hyperproto", feature_shape=(6,), fit="paper", radius_weight=0.5).scores(task)
+    none = make_method("hyperproto", feature_shape=(6,), fit="point").scores(task)
+    full = make_method("hyperproto", feature_shape=(6,), fit="paper").scores(task)
+    torch.testing.assert_close(half - none, (full - none) / 2, rtol=1e-3, atol=1e-3)
+    make_method("hyperproto", feature_shape=(6,), fit="bayes", radius_weight=0.5).scores(task)
+
+
+def test_monitor_watches_centred_radii(make_blobs: Callable[..., Pool]) -> None:
+    method = trained_for(make_blobs(n_classes=30))
+    seen = method.monitor()
+    radius = method.radius.detach().flatten()
+    assert len(seen["radii"]) == 12  # type: ignore[arg-type]
+    assert seen["radii"][0] == pytest.approx(float(radius[0] - radius.mean()))  # type: ignore[index]
+    assert seen["radius_spread"] == pytest.approx(float(radius.std(unbiased=False)))
+
+
+def test_another_fit_shares_the_parameters(make_blobs: Callable[..., Pool]) -> None:
+    method = trained_for(make_blobs(), fit="bayes")
+    twin = method.with_fit("paper")
+    assert (method.fit, twin.fit) == ("bayes", "paper")
+    assert twin.radius is method.radius
