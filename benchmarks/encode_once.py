@@ -20,7 +20,7 @@ SHARE = 0.8  # of the redundancy: what of the encodings saved must show as time 
 
 def encode_once(quick: bool) -> list[Measurement]:
     """Measure an evaluation of ProtoNet on glyphs with an untrained Conv4: its speed does not depend on its weights."""
-    n_episodes, n_anew, repeats = (200, 4, 2) if quick else (2000, 80, 7)
+    n_episodes, n_anew, repeats = (200, 4, 2) if quick else (2000, 40, 6)
     pool = open_pool("glyphs", "test")
     if quick:
         pool = replace(pool, items=pool.items[:400], labels=pool.labels[:400], class_names=pool.class_names[:10])

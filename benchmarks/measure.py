@@ -56,7 +56,7 @@ class Times:
             spread=(low, high),
             target=target,
             comparison=comparison,
-            detail={"repeats": len(ratios), **detail},
+            detail={"repeats": len(ratios), "ratio_of_fastest": min(upper) / min(lower), **detail},
         )
 
 

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.measure import Measurement
 from hyperproto.data import open_pool
@@ -20,7 +22,7 @@ TARGET = 1.5
 
 
 def memory(quick: bool) -> list[Measurement]:
-    """Evaluate HyperProto on 500 MB of vectors in fresh processes: a whole file or a split of one, plain or transformed."""
+    """Evaluate HyperProto on 500 MB of vectors, each time in a fresh process: a whole file, or one split of it."""
     n_rows, n_episodes = (2_000, 20) if quick else (170_000, 2_000)
     with TemporaryDirectory() as folder:
         tiny, whole, parts = (Path(folder) / name for name in ("tiny.npz", "whole.npz", "parts.npz"))
@@ -37,7 +39,9 @@ def memory(quick: bool) -> list[Measurement]:
 def _write(path: Path, n_rows: int, train_share: float = 0.0) -> None:
     x = np.random.default_rng(0).standard_normal((n_rows, DIMENSION), np.float32)
     split = np.where(np.random.default_rng(1).random(n_rows) < train_share, "train", "test")
-    arrays = {"x": x, "y": np.arange(n_rows) % 20, **({"split": split} if train_share else {})}
+    arrays: dict[str, NDArray[Any]] = {"x": x, "y": np.arange(n_rows) % 20}
+    if train_share:
+        arrays["split"] = split
     np.savez(path, allow_pickle=False, **arrays)
 
 

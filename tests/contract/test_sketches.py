@@ -1,5 +1,6 @@
 """Four methods unlike ours, in a few lines each: if one of them did not fit, the contract would be wrong."""
 
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +30,7 @@ class Viterbi(Method):
         allowed[1, 2] = -torch.inf
         labels = torch.full(scores.shape[:2], PAD)
         for b, offsets in enumerate(task.query_offsets.tolist()):
-            for start, stop in zip(offsets, offsets[1:], strict=False):
+            for start, stop in pairwise(offsets):
                 labels[b, start:stop] = self.best_path(scores[b, start:stop], allowed)
         return labels
 
@@ -76,8 +77,8 @@ def test_a_token_method_decodes_sentence_by_sentence() -> None:
     method = Viterbi(feature_shape=(1,), n_classes=0)
     path = method.decode(method.scores(task), task)
     for offsets, labels in zip(task.query_offsets.tolist(), path.tolist(), strict=True):
-        for start, stop in zip(offsets, offsets[1:], strict=False):
-            assert (1, 2) not in list(zip(labels[start:stop], labels[start + 1 : stop], strict=False))
+        for start, stop in pairwise(offsets):
+            assert (1, 2) not in list(pairwise(labels[start:stop]))
     free = method.scores(task).argmax(-1)
     assert free[0, :2].tolist() == [1, 2]  # what the path forbids is what the words alone would say
     encoded = EncodedPool(Pool(["w"] * 4, np.zeros(9, int), ("x",), offsets=units.offsets), None, units)

@@ -37,13 +37,13 @@ def test_a_wrong_file_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], 
 
 
 def test_missing_damaged_and_bare_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no file named; write vectors:FILE.npz"):
+    with pytest.raises(DataError, match=r"no file named; write vectors:FILE\.npz"):
         open_pool("vectors", "all")
     with pytest.raises(DataError, match=r"none\.npz: no such file; save one with numpy\.savez"):
         open_pool(f"vectors:{tmp_path / 'none.npz'}", "all")
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(b"PK\x03\x04 not a zip")
-    with pytest.raises(DataError, match="not a readable .npz file"):
+    with pytest.raises(DataError, match=r"not a readable \.npz file"):
         open_pool(f"vectors:{damaged}", "all")
     np.save(tmp_path / "bare.npy", X)
     with pytest.raises(DataError, match="one bare array; save x and y together"):

@@ -21,8 +21,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     region : "sphere", "point", "cone" or "gaussian".
     fit_mode : the closed form: "bayes" (sphere only), "unbiased", "paper" (eq. 3), "point" (nearest mean).
-    transform : "unit" scales every vector to length 1, "center-unit" subtracts the mean of the class means first,
-        "none" or None leaves them alone.
+    feature_transform : "unit" scales every vector to length 1, "center-unit" subtracts the mean of the class means
+        first, "none" or None leaves them alone. (Not called `transform`: scikit-learn takes whatever has that
+        attribute for a transformer.)
     squared : measure by the squared distance (sphere and point).
 
     Attributes
@@ -38,19 +39,23 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     """
 
     def __init__(
-        self, region: str = "sphere", fit_mode: str = "bayes", transform: str | None = "unit", squared: bool = True
+        self,
+        region: str = "sphere",
+        fit_mode: str = "bayes",
+        feature_transform: str | None = "unit",
+        squared: bool = True,
     ) -> None:
         self.region = region
         self.fit_mode = fit_mode
-        self.transform = transform
+        self.feature_transform = feature_transform
         self.squared = squared
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit a region to the examples of each class; one example is enough, and counts may differ."""
         if self.region not in REGIONS:
             raise ConfigError(unknown_name("region", self.region, REGIONS))
-        if self.transform not in (None, *TRANSFORMS):
-            raise ConfigError(unknown_name("transform", str(self.transform), TRANSFORMS))
+        if self.feature_transform not in (None, *TRANSFORMS):
+            raise ConfigError(unknown_name("transform", str(self.feature_transform), TRANSFORMS))
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -66,7 +71,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Name the class of each row: the one with the least measure."""
-        predicted: NDArray[Any] = self.classes_[self._scores(X).argmax(axis=1)]
+        best = self._scores(X).argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[best]
         return predicted
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -81,9 +87,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores
 
     def _transformed(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.transform in (None, "none"):
+        if self.feature_transform in (None, "none"):
             return X
-        if self.transform == "center-unit":
+        if self.feature_transform == "center-unit":
             X = X - self.mean_
         length = np.linalg.norm(X, axis=1, keepdims=True)
         return X / np.where(length > 0, length, 1.0)

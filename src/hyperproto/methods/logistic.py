@@ -17,9 +17,9 @@ class LogisticRegression(Method):
     """Multinomial logistic regression with an L2 penalty, each class weighted by 1 / its count.
 
     The same objective as scikit-learn's `LogisticRegression(C=C, class_weight="balanced")`; a test compares the two. It
-    is solved in the span of the support (weights are combinations of support vectors, W = support^T alpha, so the problem
-    does not grow with D). The Hessian of the softmax is nowhere more than half the Gram matrix (Böhning 1992): its bound,
-    inverted once for each episode, gives steps that never overshoot, and Nesterov's momentum speeds them up.
+    is solved in the span of the support (weights are combinations of support vectors, W = support^T alpha), so the
+    problem does not grow with D. The Hessian of the softmax is nowhere more than half the Gram matrix (Böhning 1992):
+    that bound, inverted once an episode, gives steps that never overshoot, and Nesterov's momentum speeds them up.
     """
 
     def __init__(self, *, C: float = 1.0, **options: Any) -> None:
@@ -47,5 +47,5 @@ class LogisticRegression(Method):
 
 
 def _with_constant(x: Tensor) -> Tensor:
-    """Add a constant coordinate, so large that the bias it stands for is all but free; double, since it dwarfs the rest."""
+    """Add a constant coordinate, so large that its weight, the bias, is all but free; it asks for double precision."""
     return F.pad(x.double(), (0, 1), value=BIAS**0.5)

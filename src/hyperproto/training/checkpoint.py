@@ -14,12 +14,14 @@ from hyperproto.errors import DataError
 from hyperproto.files import atomic_write
 
 FORMAT = "hyperproto-tensors/1"
+HEAD = "hyperproto"  # the key of our words in the file's head
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors, and `state` as JSON beside them."""
-    head = {"format": FORMAT, "state": json.dumps(state)}
-    content = save({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}, metadata=head)
+    head = json.dumps({"format": FORMAT, "state": dict(state)})
+    copies = {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}
+    content = save(copies, metadata={HEAD: head})  # one key: safetensors writes several in any order
     with atomic_write(path) as file:
         file.write(content)
 
@@ -28,7 +30,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote."""
     try:
         with safe_open(path, framework="pt") as file:
-            head = file.metadata() or {}
+            head = json.loads((file.metadata() or {}).get(HEAD, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; has this run been trained?") from None
@@ -36,7 +38,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DataError(f"{path}: not a readable safetensors file ({error})") from None
     if head.get("format") != FORMAT:
         raise DataError(f"{path}: format {head.get('format')!r}; this version reads {FORMAT!r}")
-    return tensors, json.loads(head["state"])
+    return tensors, head["state"]
 
 
 def load_model(path: Path, model: nn.Module) -> dict[str, Any]:

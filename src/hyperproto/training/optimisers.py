@@ -32,13 +32,15 @@ class RowAdam(Optimizer):
                 rows, grad = grad.indices()[0], grad.values()
                 state = self.state[table]
                 if not state:
-                    state["steps"] = torch.zeros(len(table), *[1] * (table.ndim - 1))
+                    shape = (len(table), *[1] * (table.ndim - 1))
+                    state["steps"] = torch.zeros(shape, dtype=torch.float64)  # 1 - beta^steps needs the digits
                     state["mean"], state["square"] = torch.zeros_like(table), torch.zeros_like(table)
                 steps = state["steps"][rows] + 1
                 mean = beta1 * state["mean"][rows] + (1 - beta1) * grad
                 square = beta2 * state["square"][rows] + (1 - beta2) * grad * grad
                 state["steps"][rows], state["mean"][rows], state["square"][rows] = steps, mean, square
-                move = (mean / (1 - beta1**steps)) / ((square / (1 - beta2**steps)).sqrt() + group["eps"])
+                bias1, bias2 = (1 - beta1**steps).to(grad), (1 - beta2**steps).to(grad)
+                move = (mean / bias1) / ((square / bias2).sqrt() + group["eps"])
                 table[rows] -= group["lr"] * move
 
 

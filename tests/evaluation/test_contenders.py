@@ -1,0 +1,107 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from hyperproto.data import Pool
+from hyperproto.encoders.identity import Identity
+from hyperproto.episodes import EpisodeSampler, episodes_hash
+from hyperproto.errors import ConfigError
+from hyperproto.evaluation import Result, compare, evaluate_contenders, paired_difference
+from hyperproto.methods import make_method
+from hyperproto.training.selection import Source, select
+
+
+def source(label: str = "vectors", method: str | None = None) -> Source:
+    own = None if method is None else make_method(method, feature_shape=(6,), n_classes=3)
+    return Source(label, {"run": None, "encoder": "identity"}, Identity(shape=[6]), "unit", own, method)
+
+
+def labels(*arguments: object) -> list[str]:
+    return [contender.label for contender in select(*arguments, {})]  # type: ignore[arg-type]
+
+
+def test_every_combination_that_makes_sense() -> None:
+    found = labels([source()], ["protonet", "simpleshot", "hyperproto"], ["paper", "bayes"], ["none", "unit"])
+    assert found == [
+        "protonet point none",
+        "protonet point unit",
+        "simpleshot point center-unit",
+        "hyperproto paper none",
+        "hyperproto paper unit",
+        "hyperproto bayes none",
+        "hyperproto bayes unit",
+    ]
+
+
+def test_what_is_not_said_is_the_default_of_the_source_and_the_method() -> None:
+    assert labels([source()], ["hyperproto-cone"], [], []) == ["hyperproto-cone unbiased unit"]
+    assert labels([source("a", "hyperproto"), source("b")], ["protonet"], [], []) == [
+        "a protonet point unit",
+        "b protonet point unit",
+    ]
+    assert labels([source("a", "hyperproto")], [], ["paper"], []) == ["hyperproto paper unit"]
+    trained = source("a", "hyperproto")
+    [contender] = select([trained], [], ["paper"], [], {})
+    assert trained.method is not None
+    assert contender.method.log_temperature is trained.method.log_temperature
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([source()], [], [], []), "encoder 'vectors' comes without a method; name one with --method"),
+        (([source()], ["protonet"], ["bayes"], []), "protonet has no fit 'bayes'; it has: point"),
+        (([source()], ["simpleshot"], [], ["unit"]), "simpleshot has no transform 'unit'; it has: center-unit"),
+        (([source()], ["hyperprot"], [], []), r"no method 'hyperprot'; did you mean 'hyperproto'\?"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        labels(*arguments)
+
+
+def test_results_say_what_they_are(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs(noise=2.0)
+    settings = {"way": 3, "shot": [1, 5, 9], "query": 4, "episodes": 50, "seed": 3}
+    episodes = EpisodeSampler(pool, way=3, shot=[1, 5, 9], query=4, seed=3).draw(50)
+    contenders = select([source()], ["protonet", "hyperproto"], ["bayes", "paper"], ["unit"], {})
+    progress: list[tuple[int, int]] = []
+    results = evaluate_contenders(contenders, pool, episodes, settings, progress=lambda *seen: progress.append(seen))
+    assert progress[-1] == (150, 150)
+    content = results[0].to_json()
+    assert content["episode_hash"] == episodes_hash(pool, episodes)
+    expected = {"method": "protonet", "fit": "point", "transform": "unit", "data": "blobs", "split": "all", **settings}
+    assert {key: content[key] for key in expected} == expected
+    assert 0 < content["accuracy"] < 1
+    assert content["ci95"] > 0
+    assert content["seconds"] > 0
+    by_shot = content["metrics"]["accuracy_by_shot"]
+    assert list(by_shot) == ["1", "5", "9"]
+    assert np.mean(list(by_shot.values())) == pytest.approx(content["accuracy"])
+    assert by_shot["1"] < by_shot["9"]  # ProtoNet all but ignores its rare classes
+    rows = compare(results)
+    assert [(row["a"], row["b"]) for row in rows] == [
+        ("protonet point unit", "hyperproto bayes unit"),
+        ("protonet point unit", "hyperproto paper unit"),
+        ("hyperproto bayes unit", "hyperproto paper unit"),
+    ]
+    difference, ci95 = paired_difference(results[0].accuracies, results[1].accuracies)
+    assert (rows[0]["difference"], rows[0]["ci95"]) == (difference, ci95)
+
+
+def test_different_episodes_are_not_paired() -> None:
+    results = [Result(name, {"episode_hash": name}, np.ones(3)) for name in ("a", "b")]
+    with pytest.raises(ValueError, match="different episodes"):
+        compare(results)
+
+
+def test_the_center_of_the_training_data_reaches_the_transform(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs()
+    with_training = Source("v", {}, Identity(shape=[6]), "none", train_pool=pool)
+    [contender] = select([with_training], ["simpleshot"], [], [], {})
+    assert contender.center is not None
+    torch.testing.assert_close(contender.center, torch.from_numpy(pool.items.mean(0)))
+    [without] = select([source()], ["simpleshot"], [], [], {})
+    assert without.center is None

@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import pytest
+
+from hyperproto.errors import ConfigError
+from hyperproto.recipes import builtin_recipes, read_rows, read_text
+from hyperproto.training import load_recipe
+
+ROWS = [f"{name}:{row}" for name in builtin_recipes() for row in read_rows(name)]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_recipe_that_we_ship_is_valid_and_says_what_it_costs(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.description
+    assert recipe.cost
+    assert recipe.expected
+
+
+def test_rows_change_the_common_part() -> None:
+    plain, stored = load_recipe("glyphs:hyperproto"), load_recipe("glyphs:hyperproto-stored")
+    assert (plain.episodes.shot, stored.episodes.shot) == (5, 0)
+    assert plain.episodes.way == stored.episodes.way
+    assert stored.description != plain.description
+
+
+def test_overrides_are_toml_values_or_strings() -> None:
+    overrides = ["training.steps=7", "episodes.shot=[1,2]", "method.temperature=0.5", "data.spec=glyphs:3"]
+    recipe = load_recipe("glyphs:protonet", overrides)
+    assert recipe.training.steps == 7
+    assert recipe.episodes.shot == [1, 2]
+    assert recipe.method.options == {"learn_temperature": True, "temperature": 0.5}
+    assert recipe.data.spec == "glyphs:3"
+    assert load_recipe("glyphs:simpleshot" if "glyphs:simpleshot" in ROWS else "glyphs:protonet").transform == "none"
+
+
+def test_a_method_with_its_own_transform_gets_it() -> None:
+    assert load_recipe("glyphs:protonet", ["method={name='simpleshot'}"]).transform == "center-unit"
+
+
+def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
+    overrides = [
+        "training.stepz=3",
+        "optim.encoder.learning_rate=3",
+        "episodes.way=many",
+        "method.temprature=2",
+        "encoder.filters=wide",
+        "validaton.way=3",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("glyphs:protonet", overrides)
+    message = str(caught.value)
+    assert message.startswith("glyphs:protonet: 6 problem(s)")
+    for words in (
+        "training.stepz: there is no key 'stepz'; did you mean 'steps'?",
+        "optim.encoder.learning_rate: there is no key 'learning_rate'",
+        "episodes.way = 'many': input should be a valid integer",
+        "no option of method 'protonet' called 'temprature'; did you mean 'temperature'?",
+        "encoder 'conv4', option 'filters': 'wide' will not do",
+        "validaton: there is no key 'validaton'; did you mean 'validation'?",
+    ):
+        assert words in message
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "message"),
+    [
+        ("glyphs", [], "glyphs has 6 rows; name one: glyphs:protonet, "),
+        ("glyphs:protnet", [], r"glyphs: there is no row 'protnet'; did you mean 'protonet'\?"),
+        ("glyph", [], r"no recipe 'glyph'; did you mean 'glyphs'\? .*Your own: a path that ends in \.toml"),
+        ("none.toml", [], r"none\.toml: cannot read the recipe \(No such file"),
+        ("glyphs:protonet", ["training.steps"], "write section.key=value"),
+        ("glyphs:protonet", ["method.name=protnet"], r"method\.name: there is no method 'protnet'; did you mean"),
+        (
+            "glyphs:protonet",
+            ["encoder.name=conv5"],
+            r"encoder\.name: there is no encoder 'conv5'; did you mean 'conv4'",
+        ),
+        ("glyphs:protonet", ["optim.raduis={lr=1.0}"], r"optim\.raduis: there is no optimiser section 'raduis'"),
+        ("glyphs:protonet", ["method={name='hyperproto'}"], r"\[optim\.radius\] is missing: hyperproto learns it"),
+        ("glyphs:hyperproto", ["episodes.shot=0"], r"centers = \"episode\" are means of the support; draw at least 1"),
+        (
+            "glyphs:protonet",
+            ["method={name='simpleshot'}", "transform=unit"],
+            "simpleshot is defined with 'center-unit'",
+        ),
+        ("glyphs:protonet", ["training.steps=0"], r"training\.steps = 0: input should be greater than 0"),
+    ],
+)
+def test_mistakes_in_words(recipe: str, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(recipe, overrides)
+
+
+def test_files_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("this is not TOML")
+    with pytest.raises(ConfigError, match=r"mine\.toml: not TOML"):
+        load_recipe(str(path))
+    path.write_text("[[row]]\ndescription = 'x'\n")
+    with pytest.raises(ConfigError, match=r"row 1 has no name; give it name = "):
+        load_recipe(str(path))
+    path.write_text(read_text("glyphs").replace("[optim.encoder]", "[optim.encodr]"))
+    with pytest.raises(ConfigError, match=r"\[optim\.encoder\] is missing; give it at least a learning rate"):
+        load_recipe(f"{path}:protonet")
+    path.write_text("description = 'nothing else'\n")
+    with pytest.raises(ConfigError, match=r"6 problem\(s\)(.|\n)*data is missing"):
+        load_recipe(str(path))

@@ -1,0 +1,193 @@
+"""The command line as scripts use it: real processes for the exit codes, the rest in-process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hyperproto import __version__, cli
+
+FIELDS = {
+    "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot", "query",
+    "seconds", "metrics", "seed",
+}  # fmt: skip
+
+
+def run(*arguments: str) -> str:
+    """Run a command that must succeed; return standard output."""
+    result = CliRunner().invoke(cli.app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from hyperproto.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def evaluate(file: Path, *more: str) -> dict[str, Any]:
+    common = ["--encoder", "identity", "--data", f"vectors:{file}", "--episodes", "30", "--json", "-"]
+    content: dict[str, Any] = json.loads(run("evaluate", *common, *more))
+    return content
+
+
+def test_evaluate_prints_one_json_object(vectors_file: Path) -> None:
+    found = evaluate(vectors_file, "--method", "hyperproto", "--fit", "bayes", "--transform", "unit", "--split", "test")
+    assert set(found) >= FIELDS
+    assert (found["method"], found["fit"], found["transform"], found["split"]) == (
+        "hyperproto",
+        "bayes",
+        "unit",
+        "test",
+    )
+    assert (found["way"], found["shot"], found["query"], found["episodes"]) == (5, 5, 15, 30)
+    assert 0.5 < found["accuracy"] <= 1
+    again = evaluate(vectors_file, "--method", "hyperproto", "--fit", "bayes", "--transform", "unit", "--split", "test")
+    assert (again["accuracy"], again["episode_hash"]) == (found["accuracy"], found["episode_hash"])
+
+
+def test_unequal_shots_and_method_options(vectors_file: Path) -> None:
+    shots = ["--shot", "1,1,2,5,10", "--query", "10", "--method", "hyperproto", "--fit", "paper"]
+    found = evaluate(vectors_file, *shots)
+    assert found["shot"] == [1, 1, 2, 5, 10]
+    assert set(found["metrics"]["accuracy_by_shot"]) == {"1", "2", "5", "10"}
+    other = evaluate(vectors_file, *shots, "-o", "radius_weight=0.0")
+    assert other["accuracy"] > found["accuracy"]
+
+
+def test_compare_pairs_everything(vectors_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    table = run(
+        "compare", "--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30", "--method", "protonet",
+        "--method", "hyperproto", "--fit", "bayes", "--fit", "point", "--transform", "none", "--transform", "unit",
+        "--json", str(file),
+    )  # fmt: skip
+    content = json.loads(file.read_text())
+    assert len(content["results"]) == 6
+    assert len(content["comparisons"]) == 15
+    assert set(content["comparisons"][0]) == {"a", "b", "difference", "ci95"}
+    assert all(set(result) >= FIELDS for result in content["results"])
+    assert len({result["episode_hash"] for result in content["results"]}) == 1
+    assert "hyperproto bayes unit" in table
+
+
+def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
+    run_folder = str(tmp_path / "run")
+    small = ["training.steps=2", "episodes.way=5", "validation.episodes=5", "encoder.filters=4"]
+    overrides = [part for override in small for part in ("-o", override)]
+    trained = json.loads(run("train", "glyphs:hyperproto", "--out", run_folder, *overrides, "--json", "-"))
+    assert trained["run"] == run_folder
+    assert 0 < trained["accuracy"] <= 1
+    assert "best validation accuracy" in run("train", "glyphs:hyperproto", "--out", run_folder, *overrides)
+    common = ["--data", "glyphs", "--episodes", "20", "--json", "-"]
+    found = json.loads(run("evaluate", "--run", run_folder, *common))
+    assert (found["method"], found["fit"], found["transform"], found["run"]) == (
+        "hyperproto",
+        "bayes",
+        "none",
+        run_folder,
+    )
+    pixels = json.loads(
+        run(
+            "compare",
+            "--run",
+            run_folder,
+            "--encoder",
+            "identity",
+            "--method",
+            "protonet",
+            "--method",
+            "simpleshot",
+            *common,
+        )
+    )
+    assert [row["label"] for row in pixels["results"]] == [
+        f"{run_folder} protonet point none",
+        f"{run_folder} simpleshot point center-unit",
+        "identity protonet point none",
+        "identity simpleshot point center-unit",
+    ]
+
+
+def test_lists() -> None:
+    assert run("--version").strip() == __version__
+    assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
+        "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian", "logistic", "nearest", "protonet", "simpleshot",
+    ]  # fmt: skip
+    assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {"glyphs", "vectors"}
+    recipes = json.loads(run("recipes", "list", "--json", "-"))
+    assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}
+    shown = json.loads(run("recipes", "show", "glyphs:hyperproto", "-o", "training.steps=3", "--json", "-"))
+    assert shown["training"]["steps"] == 3
+    assert '"expected"' in run("recipes", "show", "glyphs:hyperproto")
+    assert "glyphs" in run("data", "list")
+
+
+def test_data_check_counts(vectors_file: Path) -> None:
+    rows = json.loads(run("data", "check", f"vectors:{vectors_file}", "--json", "-"))
+    assert [(row["split"], row["classes"], row["items"]) for row in rows] == [
+        ("all", 24, 720), ("test", 8, 240), ("train", 8, 240), ("val", 8, 240),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "glyphs:protnet"], "did you mean 'protonet'?"),
+        (["train", "glyphs:protonet", "-o", "training.stepz=1", "-o", "episodes.wya=2"], "2 problem(s)"),
+        (["evaluate", "--encoder", "identity", "--data", "glyph", "--method", "protonet"], "did you mean 'glyphs'?"),
+        (["evaluate", "--encoder", "identity", "--data", "vectors:no.npz", "--method", "protonet"], "no such file"),
+        (["evaluate", "--run", "no/run", "--data", "glyphs"], "is it the folder of a run?"),
+        (
+            ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--fit", "bayes"],
+            "it has: point",
+        ),
+        (
+            ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "x"],
+            "--shot 'x'",
+        ),
+        (["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "39"], "need 54"),
+    ],
+)
+def test_a_users_mistake_is_one_clear_paragraph(arguments: list[str], words: str) -> None:
+    failed = process(*arguments)
+    assert failed.returncode == 1
+    assert words in " ".join(failed.stderr.split())
+    assert failed.stderr.startswith("error:") or "\nerror:" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert failed.stdout == ""
+
+
+def test_debug_shows_the_traceback_wherever_it_stands() -> None:
+    for arguments in (["--debug", "train", "glyphs:protnet"], ["train", "glyphs:protnet", "--debug"]):
+        failed = process(*arguments)
+        assert failed.returncode == 1
+        assert "Traceback" in failed.stderr
+        assert "ConfigError" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "--data", "glyphs", "--method", "protonet"],
+        ["evaluate", "--data", "glyphs", "--run", "a", "--encoder", "identity"],
+        ["evaluate", "--encoder", "identity"],
+        ["evaluate", "--encoder", "identity", "--data", "glyphs", "--way", "many"],
+        ["compare", "--data", "glyphs"],
+        ["trane"],
+        ["train", "glyphs:protonet", "--no-such-option"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2
+
+
+def test_a_failed_command_leaves_an_old_json_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text("precious")
+    assert process("recipes", "show", "glyphs:protnet", "--json", str(file)).returncode == 1
+    assert file.read_text() == "precious"

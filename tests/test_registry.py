@@ -1,0 +1,47 @@
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from hyperproto import registry
+from hyperproto.errors import ConfigError
+from hyperproto.methods.protonet import ProtoNet
+from hyperproto.registry import Registry, check_options
+
+
+def test_names_are_imported_on_first_use() -> None:
+    table = Registry("thing", "hyperproto.things", {"square": "math:sqrt", "module": "math", "none": "no.such:thing"})
+    assert table.get("square")(4) == 2
+    assert table.get("module").pi > 3
+    assert table.names() == ["module", "none", "square"]
+    with pytest.raises(ModuleNotFoundError):
+        table.get("none")
+
+
+def test_other_packages_add_theirs_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", "math:floor", "hyperproto.things")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "hyperproto.things" else [])
+    table = Registry("thing", "hyperproto.things", {"ours": "math:ceil"})
+    assert table.names() == ["ours", "theirs"]
+    assert table.get("theirs")(1.5) == 1
+
+
+def test_a_name_is_taken_once() -> None:
+    table = Registry("thing", "hyperproto.things", {})
+    table.add("mine", len)
+    assert table.get("mine") is len
+    with pytest.raises(ConfigError, match="the thing 'mine' is registered already; choose another name"):
+        table.add("mine", sum)
+
+
+def test_a_wrong_name_without_a_near_one() -> None:
+    with pytest.raises(ConfigError, match=r"there is no thing 'zzz'\. Known: none"):
+        Registry("thing", "hyperproto.things", {}).get("zzz")
+
+
+def test_options_of_base_classes_count_and_what_the_library_fills_in_is_not_offered() -> None:
+    check_options("method", "protonet", ProtoNet, {"squared": False, "temperature": 2, "fit": None})
+    with pytest.raises(ConfigError) as caught:
+        check_options("method", "protonet", ProtoNet, {"squard": 1, "temperature": "hot"})
+    assert "called 'squard'; did you mean 'squared'?" in str(caught.value)
+    assert "option 'temperature': 'hot' will not do" in str(caught.value)
+    assert "n_classes" not in str(caught.value)

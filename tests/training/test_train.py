@@ -1,0 +1,139 @@
+"""Algorithm 1 end to end on small vectors."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.training import Report, Run, load_recipe, train
+from hyperproto.training.checkpoint import load_tensors, save_tensors
+
+from .conftest import recipe_file
+
+
+def test_a_run_learns_and_leaves_its_files(vectors_file: Path, tmp_path: Path) -> None:
+    reports: list[Report] = []
+    recipe = load_recipe(str(recipe_file(vectors_file)), ["training.steps=60"])
+    run = train(recipe, tmp_path / "run", reports.append)
+    assert [report.step for report in reports] == list(range(1, 61))
+    assert "loss" in reports[-1].words()
+    assert "accuracy" in reports[-1].words()
+    assert "spread of radii" in reports[-1].words()
+    rows = run.read_metrics()
+    assert [row["step"] for row in rows] == list(range(5, 61, 5))
+    validated = {row["step"]: row["accuracy"] for row in rows if "accuracy" in row}
+    assert sorted(validated) == [10, 20, 30, 40, 50, 60]
+    assert rows[-1]["cls"] < rows[0]["cls"]
+    assert len(rows[0]["radii"]) == 8
+    _, state = load_tensors(run.model)
+    assert state["accuracy"] == max(validated.values())
+    assert state["step"] == max(validated, key=lambda step: (validated[step], -step))
+    config = json.loads(run.config.read_text())
+    assert config["recipe"]["encoder"] == {"name": "tiny", "shape": [8]}
+    learner, _ = run.load()
+    assert not learner.training
+    assert not list(tmp_path.glob("run/**/*.tmp"))
+
+
+@pytest.mark.parametrize("method", ["protonet", "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian"])
+@pytest.mark.parametrize("transform", ["none", "center-unit"])
+def test_every_method_trains(method: str, transform: str, vectors_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file, method, transform)))
+    rows = train(recipe, tmp_path / "run").read_metrics()
+    assert rows[-1]["accuracy"] > 0.5  # chance is 0.25
+    if transform == "center-unit":
+        assert Run(tmp_path / "run").load()[0].features.transform.has_center
+
+
+def test_stored_centres_without_support(vectors_file: Path, tmp_path: Path) -> None:
+    overrides = ["episodes.shot=0", "method.centers=stored", "training.steps=40"]
+    run = train(load_recipe(str(recipe_file(vectors_file)), overrides), tmp_path / "run")
+    assert run.read_metrics()[-1]["accuracy"] > 0.5
+
+
+def test_radii_of_classes_that_were_not_drawn_stay(vectors_file: Path, tmp_path: Path) -> None:
+    overrides = ["training.steps=1", "episodes.way=2", "episodes.batch=1", "training.checkpoint_every=1"]
+    recipe = load_recipe(str(recipe_file(vectors_file)), overrides)
+    run = train(recipe, tmp_path / "run")
+    moved = load_tensors(run.checkpoint)[0]["model/method.radius"].flatten()
+    from hyperproto.data import open_pool
+    from hyperproto.episodes import EpisodeSampler
+    from hyperproto.training import Learner
+    from hyperproto.training.resolve import resolve
+
+    pool = open_pool(recipe.data.spec, "train")
+    drawn = set(EpisodeSampler(pool, way=2, shot=3, query=4, seed=0)[0].classes.tolist())
+    learner = Learner.build(resolve(recipe, pool), pool.n_classes)
+    torch.manual_seed(0)
+    learner.setup(pool)
+    still = learner.method.radius.detach().flatten()
+    assert {n for n in range(8) if moved[n] != still[n]} == drawn
+
+
+def test_the_global_random_state_is_left_alone(vectors_file: Path, tmp_path: Path) -> None:
+    torch.manual_seed(123)
+    expected = torch.rand(1)
+    torch.manual_seed(123)
+    train(load_recipe(str(recipe_file(vectors_file))), tmp_path / "run")
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_patience_ends_a_run_early(vectors_file: Path, tmp_path: Path) -> None:
+    overrides = ["training.steps=500", "training.validate_every=2", "training.patience=3", "optim.encoder.lr=1e-9"]
+    run = train(load_recipe(str(recipe_file(vectors_file)), overrides), tmp_path / "run")
+    steps = [row["step"] for row in run.read_metrics()]
+    assert steps[-1] < 100
+
+
+def test_a_finished_run_is_not_trained_again(vectors_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file)))
+    run = train(recipe, tmp_path / "run")
+    before = run.model.read_bytes(), run.metrics.read_bytes()
+    steps: list[Report] = []
+    train(recipe, tmp_path / "run", steps.append)
+    assert not steps
+    assert (run.model.read_bytes(), run.metrics.read_bytes()) == before
+
+
+def test_other_settings_do_not_overwrite_a_run(vectors_file: Path, tmp_path: Path) -> None:
+    path = str(recipe_file(vectors_file))
+    train(load_recipe(path), tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match=r"other settings \(optim\.encoder\.lr, training\.seed\); name another folder"
+    ):
+        train(load_recipe(path, ["training.seed=5", "optim.encoder.lr=0.5"]), tmp_path / "run")
+
+
+def test_seeds_differ(vectors_file: Path, tmp_path: Path) -> None:
+    path = str(recipe_file(vectors_file))
+    runs = [train(load_recipe(path, [f"training.seed={seed}"]), tmp_path / str(seed)) for seed in (0, 1)]
+    assert runs[0].model.read_bytes() != runs[1].model.read_bytes()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no config\.json here; is it the folder of a run\?"):
+        Run(tmp_path).load()
+    Run(tmp_path).config.write_text("{}")
+    with pytest.raises(DataError, match="not the configuration of a run"):
+        Run(tmp_path).load()
+
+
+def test_damaged_and_foreign_weights_are_refused(vectors_file: Path, tmp_path: Path) -> None:
+    run = train(load_recipe(str(recipe_file(vectors_file))), tmp_path / "run")
+    whole = run.model.read_bytes()
+    run.model.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="not a readable safetensors file"):
+        run.load()
+    save_tensors(run.model, {"x": torch.zeros(1)}, {})
+    with pytest.raises(DataError, match=r"the weights do not fit the model of config\.json"):
+        run.load()
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.zeros(1)}, run.model)
+    with pytest.raises(DataError, match="format None; this version reads 'hyperproto-tensors/1'"):
+        run.load()
+    run.model.unlink()
+    with pytest.raises(DataError, match=r"no such file; has this run been trained\?"):
+        run.load()
