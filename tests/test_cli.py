@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from hyperproto import __version__, cli
 
 FIELDS = {
-    "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot", "query",
-    "seconds", "metrics", "seed",
+    "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot",
+    "query", "seconds", "metrics", "seed",
 }  # fmt: skip
 
 
@@ -62,8 +62,9 @@ def test_unequal_shots_and_method_options(vectors_file: Path) -> None:
 def test_compare_pairs_everything(vectors_file: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     table = run(
-        "compare", "--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30", "--method", "protonet",
-        "--method", "hyperproto", "--fit", "bayes", "--fit", "point", "--transform", "none", "--transform", "unit",
+        "compare", "--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30",
+        "--method", "protonet", "--method", "hyperproto", "--fit", "bayes", "--fit", "point",
+        "--transform", "none", "--transform", "unit",
         "--json", str(file),
     )  # fmt: skip
     content = json.loads(file.read_text())
@@ -116,7 +117,8 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
-        "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian", "logistic", "nearest", "protonet", "simpleshot",
+        "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
+        "logistic", "nearest", "protonet", "simpleshot",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {"glyphs", "vectors"}
     recipes = json.loads(run("recipes", "list", "--json", "-"))

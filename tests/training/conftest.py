@@ -10,8 +10,18 @@ method = {{ name = "{method}", learn_temperature = true }}
 episodes = {{ way = 4, shot = 3, query = 4, batch = 2 }}
 optim.encoder = {{ name = "adam", lr = 0.01 }}
 {radius}
-training = {{ steps = 30, validate_every = 10, checkpoint_every = 7, log_every = 5, schedule = "cosine", clip_norm = 1.0 }}
-validation = {{ way = 4, shot = 2, query = 5, episodes = 20 }}
+[training]
+steps = 30
+validate_every = 10
+checkpoint_every = 7
+log_every = 5
+schedule = "cosine"
+clip_norm = 1.0
+[validation]
+way = 4
+shot = 2
+query = 5
+episodes = 20
 """
 
 TINY = """

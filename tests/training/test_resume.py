@@ -17,7 +17,8 @@ SCRIPT = f"""
 import sys, time
 torch.set_num_threads(1)
 from hyperproto.training import load_recipe, train
-train(load_recipe(sys.argv[1]), sys.argv[2], lambda report: (print(report.step, flush=True), time.sleep(float(sys.argv[3]))))
+recipe, folder, pause = sys.argv[1:]
+train(load_recipe(recipe), folder, lambda report: (print(report.step, flush=True), time.sleep(float(pause))))
 """
 
 

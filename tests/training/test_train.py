@@ -20,7 +20,7 @@ def test_a_run_learns_and_leaves_its_files(vectors_file: Path, tmp_path: Path) -
     assert [report.step for report in reports] == list(range(1, 61))
     assert "loss" in reports[-1].words()
     assert "accuracy" in reports[-1].words()
-    assert "spread of radii" in reports[-1].words()
+    assert "radius spread" in reports[-1].words()
     rows = run.read_metrics()
     assert [row["step"] for row in rows] == list(range(5, 61, 5))
     validated = {row["step"]: row["accuracy"] for row in rows if "accuracy" in row}

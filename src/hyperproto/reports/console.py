@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hyperproto.evaluation import Result, mean_interval, paired_difference
@@ -23,9 +23,8 @@ def progress_bar(title: str) -> Iterator[Show]:
     """Show a bar with an estimate of what is left; call what it yields with (done, total, a few words)."""
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
         TextColumn("left:"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),

@@ -51,7 +51,7 @@ class Report:
         """Say it in a few words."""
         accuracy = "" if self.accuracy is None else f"  accuracy {100 * self.accuracy:.1f} %"
         spread = self.monitor.get("radius_spread")
-        radii = "" if spread is None else f"  spread of radii {spread:.3g}"
+        radii = "" if spread is None else f"  radius spread {spread:.3g}"
         return f"loss {self.loss:.3f}{accuracy}{radii}"
 
 

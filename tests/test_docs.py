@@ -1,0 +1,70 @@
+"""The code in CONTRIBUTING.md runs; what the documents name exists."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hyperproto.data import DATASETS, Pool, open_pool
+from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
+from hyperproto.methods import METHODS, make_method
+from tests.methods.conftest import make_task
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
+
+
+def run(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(code, names)
+    return names
+
+
+def test_the_simplest_possible_method_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    medoid = run(blocks("CONTRIBUTING.md", "python")[0])["Medoid"]
+    monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
+    METHODS.add("medoid", medoid)
+    task = make_task(pads=2)
+    scores = make_method("medoid", feature_shape=(6,)).scores(task)
+    for b in range(2):
+        for n in range(3):
+            own = task.support[b][task.support_y[b] == n]
+            center = own[torch.cdist(own, own).sum(1).argmin()]
+            torch.testing.assert_close(scores[b, :, n], -(task.query[b] - center).norm(dim=1), rtol=1e-3, atol=1e-3)
+
+
+def test_your_own_data_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(
+        "Module",
+        (),
+        {k: staticmethod(v) if callable(v) else v for k, v in run(blocks("CONTRIBUTING.md", "python")[1]).items()},
+    )
+    monkeypatch.setattr(DATASETS, "_entries", {**DATASETS._entries, "mine": module})
+    assert open_pool("mine", "val").n_classes == 10
+
+
+def test_your_own_encoder_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        ENCODERS,
+        "_entries",
+        {**ENCODERS._entries, "projection": run(blocks("CONTRIBUTING.md", "python")[2])["Projection"]},
+    )
+    pool = Pool(np.ones((10, 7), np.float32), np.zeros(10, int), ("a",))
+    encoder = make_encoder(*resolve_encoder("projection", {"size": 3}, pool))
+    assert encoder.encode_all(pool.items).x.shape == (10, 3)
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "CHANGELOG.md"])
+def test_every_path_that_a_document_names_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    for path in re.findall(
+        r"`((?:src|tests|docs|regions|methods|training|encoders|evaluation|results|benchmarks)/[\w./-]*)`", text
+    ):
+        places = (ROOT / path, ROOT / "src" / "hyperproto" / path)
+        assert any(place.exists() for place in places), path
