@@ -25,6 +25,7 @@ from benchmarks.encode_once import encode_once
 from benchmarks.measure import Measurement
 from benchmarks.memory import memory
 from benchmarks.training_step import training_step
+from hyperproto.allocator import keep_large_blocks
 from hyperproto.files import atomic_write
 
 BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     options = parser.parse_args(arguments)
 
+    keep_large_blocks()  # as the command line does
     measurements: list[Measurement] = []
     for number, name in enumerate(options.only, start=1):
         print(f"[{number}/{len(options.only)}] {name} ...", file=sys.stderr, flush=True)

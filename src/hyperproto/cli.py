@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hyperproto import __version__
+from hyperproto.allocator import keep_large_blocks
 from hyperproto.errors import ConfigError, HyperProtoError
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ Seed = Annotated[int, typer.Option(help="Seed of the episodes.")]
 
 def main() -> None:
     """Run the command line; print a user's mistake as one paragraph, without a traceback (`--debug` shows it)."""
+    keep_large_blocks()
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:

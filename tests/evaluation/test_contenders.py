@@ -1,10 +1,11 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hyperproto.data import Pool
+from hyperproto.data import Pool, open_pool
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError
@@ -97,9 +98,10 @@ def test_different_episodes_are_not_paired() -> None:
         compare(results)
 
 
-def test_the_center_of_the_training_data_reaches_the_transform(make_blobs: Callable[..., Pool]) -> None:
-    pool = make_blobs()
-    with_training = Source("v", {}, Identity(shape=[6]), "none", train_pool=pool)
+def test_the_center_of_the_training_data_reaches_the_transform(vectors_file: Path) -> None:
+    spec = f"vectors:{vectors_file}"
+    pool = open_pool(spec, "train")
+    with_training = Source("v", {}, Identity(shape=[8]), "none", train_data=(spec, "train"))
     [contender] = select([with_training], ["simpleshot"], [], [], {})
     assert contender.center is not None
     torch.testing.assert_close(contender.center, torch.from_numpy(pool.items.mean(0)))

@@ -12,7 +12,7 @@ from hyperproto.data.pool import Pool
 from hyperproto.errors import DataError
 
 SUMMARY = "ready-made vectors from an .npz file with x (n, D), y (n,) and, optionally, split (n,)"
-_ROWS = 65_536  # rows checked at a time, so that a large matrix is not doubled in memory
+_ROWS = 8_192  # rows checked at a time, so that a large matrix is not doubled in memory
 
 
 def splits(argument: str) -> tuple[str, ...]:
@@ -29,13 +29,34 @@ def load(split: str, argument: str, progress: Callable[[int, int], None] | None 
         missing = [name for name in ("x", "y") if name not in arrays]
         if missing:
             raise DataError(f"{argument}: no array {missing[0]!r} (found: {', '.join(arrays)}); save x and y")
-        x, y = arrays["x"], arrays["y"]
-        if split != "all":
+        if split == "all":
+            x, y = arrays["x"], arrays["y"]
+        else:
             rows = arrays["split"] == split
-            x, y = x[rows], y[rows]
+            x, y = _read_rows(arrays, "x", rows), arrays["y"][rows]
     _check(argument, x, y)
     names, labels = np.unique(y, return_inverse=True)
     return Pool(x, labels, tuple(str(name) for name in names), name=f"vectors:{argument}", split=split)
+
+
+def _read_rows(arrays: np.lib.npyio.NpzFile, name: str, rows: NDArray[np.bool_]) -> NDArray[np.generic]:
+    """Read some rows of an array without ever holding the others."""
+    assert arrays.zip is not None  # it is open
+    with arrays.zip.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_column, dtype = read_header(file)
+        if by_column or len(shape) < 2 or shape[0] != len(rows) or dtype.hasobject:
+            whole: NDArray[np.generic] = arrays[name]
+            return whole[rows] if len(whole) == len(rows) else whole
+        kept = np.empty((int(rows.sum()), *shape[1:]), dtype)
+        row_bytes, done = dtype.itemsize * int(np.prod(shape[1:])), 0
+        for start in range(0, len(rows), _ROWS):
+            wanted = rows[start : start + _ROWS]
+            block = np.frombuffer(file.read(len(wanted) * row_bytes), dtype).reshape(len(wanted), *shape[1:])
+            kept[done : done + int(wanted.sum())] = block[wanted]
+            done += int(wanted.sum())
+        return kept
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
 
-BATCH = 256  # items per forward when a whole pool is encoded
+BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +20,11 @@ class Units:
 
     x: Tensor  # (n_units, *feature_shape)
     offsets: IntArray  # (n_items + 1,)
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether every item is one unit: then items and units have the same numbers."""
+        return bool((np.diff(self.offsets) == 1).all())
 
     @classmethod
     def one_each(cls, x: Tensor) -> "Units":
@@ -49,19 +55,21 @@ class Encoder(nn.Module):
         """Encode a batch."""
         raise NotImplementedError
 
-    @torch.inference_mode()
     def encode_all(self, prepared: Any, progress: Callable[[int, int], None] | None = None) -> Units:
         """Encode every item once, in eval mode."""
+        return self.encode(prepared, np.arange(len(prepared)), progress)
+
+    @torch.inference_mode()
+    def encode(self, prepared: Any, items: IntArray, progress: Callable[[int, int], None] | None = None) -> Units:
+        """Encode the items given, batch by batch, in eval mode."""
         was_training = self.training
         self.eval()
-        n_items = len(prepared)
         vectors, counts = [], []
-        for start in range(0, n_items, BATCH):
-            index = np.arange(start, min(start + BATCH, n_items))
-            units = self(self.collate(prepared, index))
+        for start in range(0, len(items), BATCH):
+            units = self(self.collate(prepared, items[start : start + BATCH]))
             vectors.append(units.x)
             counts.append(np.diff(units.offsets))
             if progress is not None:
-                progress(int(index[-1]) + 1, n_items)
+                progress(min(start + BATCH, len(items)), len(items))
         self.train(was_training)
         return Units(torch.cat(vectors), np.concatenate([[0], np.cumsum(np.concatenate(counts))]))

@@ -9,6 +9,8 @@ from hyperproto.episodes.episode import Episode
 from hyperproto.episodes.random import EPISODES, SPARE_CLASSES, SPARE_ITEMS, distinct, raw_words
 from hyperproto.errors import EpisodeError
 
+AHEAD = 32  # episodes drawn together when one is asked for
+
 
 class EpisodeSampler:
     """Episodes `0, 1, 2, ...` of a seed: each a pure function of `(pool, seed, i)`, in any order, on any worker.
@@ -37,9 +39,14 @@ class EpisodeSampler:
         self._is_query = (shots <= place) & (place < shots + query)
         self._support_y = np.repeat(np.arange(way), self.shots)
         self._query_y = np.repeat(np.arange(way), query)
+        self._ahead: tuple[int, list[Episode]] | None = None
 
     def __getitem__(self, i: int) -> Episode:
-        return self.draw(1, start=i)[0]
+        """Episode `i`. Its neighbours are drawn with it and kept: one after another costs little more than in one go."""
+        start = i - i % AHEAD
+        if self._ahead is None or self._ahead[0] != start:
+            self._ahead = start, self.draw(AHEAD, start)
+        return self._ahead[1][i - start]
 
     def draw(self, count: int, start: int = 0) -> list[Episode]:
         """Return episodes `start` to `start + count - 1`; many at once are drawn in one go."""

@@ -11,6 +11,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Encoder, FeatureTransform, Units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
+from hyperproto.errors import EpisodeError
 from hyperproto.methods import Method, Task, TaskItems, gather_task
 
 BLOCK_BYTES = 4 << 20  # vectors gathered at a time: small enough for the processor's cache, large enough to batch
@@ -36,13 +37,7 @@ class EncodedPool:
 def training_center(encoder: Encoder, pool: Pool) -> Tensor:
     """Mean vector of (a sample of) the training data, for the transform center-unit."""
     items = np.array(shuffled(0, SHUFFLE, 1, len(pool))[:CENTER_ITEMS])
-    prepared = encoder.prepare(pool.items)
-    was_training = encoder.training
-    encoder.eval()
-    with torch.inference_mode():
-        blocks = [encoder(encoder.collate(prepared, items[i : i + 256])).x for i in range(0, len(items), 256)]
-    encoder.train(was_training)
-    return torch.cat(blocks).mean(0)
+    return encoder.encode(encoder.prepare(pool.items), items).x.mean(0)
 
 
 @torch.inference_mode()
@@ -73,13 +68,15 @@ def episode_accuracies(
     progress: Progress | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Count correct and scored queries for each local class of each episode: two arrays (E, N)."""
-    correct, total = [], []
+    correct: list[IntArray] = []
+    total: list[IntArray] = []
     for _, predicted, task in predict_episodes(method, transform, encoded, episodes, progress):
-        assert task.query_y is not None
-        is_class = task.query_y[..., None] == torch.arange(task.way)  # (B, Q, N); OUTSIDE and PAD are no class
-        right = (predicted == task.query_y)[..., None] & is_class
-        correct.append(right.sum(1).numpy())
-        total.append(is_class.sum(1).numpy())
+        if task.query_y is None:
+            raise EpisodeError("these episodes hide the labels of their queries; there is nothing to count")
+        real = task.query_y >= 0  # OUTSIDE and PAD are no class
+        place = task.query_y + task.way * torch.arange(len(task.query_y))[:, None]  # (B, Q) into (B, N), flat
+        for mask, counts in ((real & (predicted == task.query_y), correct), (real, total)):
+            counts.append(torch.bincount(place[mask], minlength=task.classes.numel()).view_as(task.classes).numpy())
     return np.concatenate(correct), np.concatenate(total)
 
 

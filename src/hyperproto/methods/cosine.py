@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
-from hyperproto.regions import Point
+from hyperproto.regions import ClassStatistics
 
 
 class Cosine(Method):
@@ -18,5 +18,5 @@ class Cosine(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Cosine of each query with each mean."""
-        center = Point.fit(task.support, task.support_y, task.way).center  # (B, N, D)
+        center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         return F.normalize(task.query, dim=-1) @ F.normalize(center, dim=-1).mT

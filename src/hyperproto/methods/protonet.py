@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
-from hyperproto.regions import Point
+from hyperproto.regions import ClassStatistics, Point, Sphere
 
 
 class ProtoNet(Method):
@@ -20,7 +21,10 @@ class ProtoNet(Method):
         self.squared = squared
 
     def scores(self, task: Task) -> Tensor:
-        """Minus the distance of each query to each mean."""
-        point = Point.fit(task.support, task.support_y, task.way, squared=self.squared)
-        scores: Tensor = -point.measure(task.query)
-        return scores
+        """Score by the distance of each query to each mean."""
+        center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
+        if not self.squared:
+            distance: Tensor = Point(center, squared=False).measure(task.query)
+            return -distance
+        weights, bias = Sphere(center).linear()  # minus the squared distance, up to a term that all classes share
+        return torch.baddbmm(bias[:, None, :], task.query, weights)  # (B, Q, N)

@@ -13,7 +13,7 @@ from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
 from hyperproto.errors import DataError
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
-from hyperproto.regions import Point
+from hyperproto.regions import ClassStatistics
 
 INIT_BATCH = 256  # items per forward in the initialisation phase
 WATCHED = 12  # classes whose radius `monitor` reports
@@ -81,7 +81,7 @@ class StoredRegions(Method):
         if self.centers == "stored":
             center = self.center[task.classes]  # (B, N, D)
         else:
-            center = Point.fit(task.support, task.support_y, task.way).center
+            center = ClassStatistics.of(task.support, task.support_y, task.way).mean
         # A sparse gradient: the optimiser leaves alone the rows of classes that the episode did not draw.
         radius = F.embedding(task.classes, self.radius, sparse=True).squeeze(-1)  # (B, N)
         return self.region(center, radius)

@@ -44,19 +44,30 @@ class Task:
 
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
     """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
-    support = [_units_of(units.offsets, episode.support) for episode in episodes]
-    query = [_units_of(units.offsets, episode.query) for episode in episodes]
     hidden = any(episode.query_y is None for episode in episodes)
-    offsets = [np.concatenate([[0], np.cumsum(_lengths(units.offsets, episode.query))]) for episode in episodes]
     return Task(
-        support=units.x[_padded(support, 0)],
+        support=_vectors(units, [episode.support for episode in episodes]),
         support_y=_padded([episode.support_y for episode in episodes], PAD),
-        query=units.x[_padded(query, 0)],
+        query=_vectors(units, [episode.query for episode in episodes]),
         query_y=None if hidden else _padded([e.query_y for e in episodes if e.query_y is not None], PAD),
-        classes=torch.from_numpy(np.stack([episode.classes for episode in episodes])),
-        query_offsets=_padded(offsets, None),
+        classes=_padded([episode.classes for episode in episodes], PAD),
+        query_offsets=_offsets(units, [episode.query for episode in episodes]),
         items=items,
     )
+
+
+def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
+    """The units of some items of each episode, (B, units, *feature_shape)."""
+    rows = items if units.single else [_units_of(units.offsets, episode_items) for episode_items in items]
+    index = _padded(rows, 0)
+    return units.x.index_select(0, index.flatten()).view(*index.shape, *units.x.shape[1:])
+
+
+def _offsets(units: Units, items: Sequence[IntArray]) -> Tensor:
+    """Where the units of each item begin and end within its episode, (B, items + 1)."""
+    if units.single and all(len(row) == len(items[0]) for row in items):
+        return torch.arange(len(items[0]) + 1).expand(len(items), -1)
+    return _padded([np.concatenate([[0], np.cumsum(_lengths(units.offsets, row))]) for row in items], None)
 
 
 def _lengths(offsets: IntArray, items: IntArray) -> IntArray:
@@ -66,8 +77,6 @@ def _lengths(offsets: IntArray, items: IntArray) -> IntArray:
 def _units_of(offsets: IntArray, items: IntArray) -> IntArray:
     """Rows of the units of some items: `offsets[i], offsets[i] + 1, ...` for each in turn."""
     lengths = _lengths(offsets, items)
-    if (lengths == 1).all():
-        return offsets[items]
     starts = np.cumsum(lengths) - lengths
     return np.repeat(offsets[items] - starts, lengths) + np.arange(lengths.sum())
 
@@ -76,7 +85,7 @@ def _padded(rows: Sequence[IntArray], fill: int | None) -> Tensor:
     """Stack rows of unequal length; `fill=None` repeats each row's last value (an item without units)."""
     width = max(len(row) for row in rows)
     if all(len(row) == width for row in rows):
-        return torch.from_numpy(np.stack(rows))
+        return torch.from_numpy(np.concatenate(rows).reshape(len(rows), width))
     padded = np.empty((len(rows), width), np.int64)
     for out, row in zip(padded, rows, strict=True):
         out[: len(row)] = row

@@ -1,6 +1,7 @@
 """What a support set says about its classes: counts, means, and scatter about the means."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from array_api_compat import array_namespace, device
 
@@ -16,12 +17,10 @@ class ClassStatistics:
     count 0 and mean 0.
     """
 
+    support: Array  # (..., S, D); 0 for padding
+    member: Array  # (..., S, N) 1 where the example is of the class, else 0
     count: Array  # (..., N) in the dtype of the support
     mean: Array  # (..., N, D)
-    squares: Array  # (..., N) sum over the class of ||x - mean||^2; exactly 0 for one example
-    member: Array  # (..., S, N) 1 where the example is of the class, else 0
-    residual: Array  # (..., S, D) x - mean of its class; 0 for padding
-    energy: Array  # (...) sum of ||x||^2: the scale below which scatter is rounding error
 
     @classmethod
     def of(cls, support: Array, labels: Array, way: int) -> "ClassStatistics":
@@ -34,9 +33,24 @@ class ClassStatistics:
         support = xp.where(real, support, 0.0)  # padding may hold anything, NaN included
         count = xp.sum(member, axis=-2)
         mean = member.mT @ support / at_least(count, 1.0)[..., None]
-        residual = support - member @ mean  # from differences, so that one example gives exactly 0
-        squares = sum_by_class(member, xp.sum(residual * residual, axis=-1))
-        return cls(count, mean, squares, member, residual, xp.sum(support * support, axis=(-2, -1)))
+        return cls(support, member, count, mean)
+
+    @cached_property
+    def residual(self) -> Array:
+        """x - mean of its class (..., S, D); 0 for padding. From differences, so that one example gives exactly 0."""
+        return self.support - self.member @ self.mean
+
+    @cached_property
+    def squares(self) -> Array:
+        """Sum over each class of ||x - mean||^2: (..., N)."""
+        xp = array_namespace(self.support)
+        return self.total(xp.sum(self.residual * self.residual, axis=-1))
+
+    @cached_property
+    def energy(self) -> Array:
+        """Sum of ||x||^2, the scale below which scatter is rounding error: (...)."""
+        xp = array_namespace(self.support)
+        return xp.sum(self.support * self.support, axis=(-2, -1))
 
     def total(self, values: Array) -> Array:
         """Sum `values` (..., S) of the examples over each class: (..., N)."""

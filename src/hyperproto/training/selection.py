@@ -25,7 +25,7 @@ class Source:
     transform: str  # unless told otherwise
     method: Method | None = None  # a run's own, with its learned parameters
     method_name: str | None = None
-    train_pool: Pool | None = None  # what center-unit takes its mean from
+    train_data: tuple[str, str] | None = None  # spec and split that center-unit takes its mean from
 
 
 def run_source(folder: str) -> Source:
@@ -38,7 +38,7 @@ def run_source(folder: str) -> Source:
         transform=recipe.transform or "none",
         method=learner.method,
         method_name=recipe.method.name,
-        train_pool=open_pool(recipe.data.spec, recipe.data.split),
+        train_data=(recipe.data.spec, recipe.data.split),
     )
 
 
@@ -50,8 +50,8 @@ def encoder_source(spec: str, pool: Pool) -> Source:
         encoder = make_encoder(name, options).eval()
     dataset, argument = find_dataset(pool.name)
     has_train = "train" in dataset.splits(argument) and pool.split != "train"
-    train_pool = open_pool(pool.name, "train") if has_train else None
-    return Source(spec, {"run": None, "encoder": spec}, encoder, transform="none", train_pool=train_pool)
+    train_data = (pool.name, "train") if has_train else None
+    return Source(spec, {"run": None, "encoder": spec}, encoder, transform="none", train_data=train_data)
 
 
 def select(
@@ -104,4 +104,4 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> Met
 
 
 def _center(source: Source) -> Tensor | None:
-    return None if source.train_pool is None else training_center(source.encoder, source.train_pool)
+    return None if source.train_data is None else training_center(source.encoder, open_pool(*source.train_data))
