@@ -1,5 +1,7 @@
 """Drawing episodes, against looking for the members of each class every time; and whether a large pool costs more."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from benchmarks.measure import Measurement, Times, in_turns
@@ -14,26 +16,24 @@ def drawing(quick: bool) -> list[Measurement]:
     """Measure 5-way 5-shot episodes with 15 queries a class, from pools of several sizes."""
     sampler = _sampler(10**5, 100)
     return [
-        _against_search("drawing, all at once", sampler, n_at_once=20 if quick else 1000, quick=quick),
-        _against_search("drawing, one at a time", sampler, n_at_once=1, quick=quick),
+        _against_search("drawing, all at once", sampler, sampler.draw, quick),
+        _against_search("drawing, one by one", sampler, lambda count: [sampler[i] for i in range(count)], quick),
         _flatness("100 classes in both pools", _sampler(10**6, 100), quick),
         _flatness("100 instances a class in both pools", _sampler(10**6, 10**4), quick),
     ]
 
 
-def _against_search(name: str, sampler: EpisodeSampler, *, n_at_once: int, quick: bool) -> Measurement:
+def _against_search(
+    name: str, sampler: EpisodeSampler, draw: Callable[[int], list[Episode]], quick: bool
+) -> Measurement:
     n_drawn, n_searched, repeats = (20, 2, 3) if quick else (1000, 50, 25)
     random = np.random.default_rng(0)
-
-    def ours() -> None:
-        for start in range(0, n_drawn, n_at_once):
-            sampler.draw(n_at_once, start)
 
     def baseline() -> None:
         for _ in range(n_searched):
             draw_by_search(sampler.pool, random)
 
-    times = in_turns(ours, baseline, repeats, parts=(n_drawn, n_searched))
+    times = in_turns(lambda: draw(n_drawn), baseline, repeats, parts=(n_drawn, n_searched))
     words = "np.flatnonzero(labels == c) for each class"
     detail = {"items": len(sampler.pool), "classes": sampler.pool.n_classes, "seconds_are": "per episode"}
     return times.measurement(name, words, ">=", SPEED_UP, **detail)

@@ -257,7 +257,7 @@ def _evaluate(
         pool = open_pool(data, split, show)
         shape = {key: settings[key] for key in ("way", "shot", "query", "seed")}
         drawn = EpisodeSampler(pool, **shape).draw(settings["episodes"])
-        sources = [*map(run_source, runs), *(encoder_source(spec, pool) for spec in encoders)]
+        sources = [*(run_source(run, pool) for run in runs), *(encoder_source(spec, pool) for spec in encoders)]
         contenders = select(sources, methods, fits, transforms, parse_values(options or []))
         return evaluate_contenders(contenders, pool, drawn, settings, progress=show)
 

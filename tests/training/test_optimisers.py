@@ -28,9 +28,20 @@ def test_each_row_moves_as_under_an_adam_of_its_own(draws: list[list[int]]) -> N
     torch.testing.assert_close(table.detach(), torch.cat([row.detach() for row in alone]))
 
 
+def test_a_dense_gradient_is_plain_adam() -> None:
+    ours, theirs = nn.Parameter(torch.ones(3, 1)), nn.Parameter(torch.ones(3, 1))
+    optimisers = RowAdam([ours], lr=0.1), torch.optim.Adam([theirs], lr=0.1)
+    for _ in range(5):
+        for table, optimiser in zip((ours, theirs), optimisers, strict=True):
+            optimiser.zero_grad()
+            (table**3).sum().backward()
+            optimiser.step()
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_rows_that_were_not_drawn_do_not_move() -> None:
     table = nn.Parameter(torch.ones(4, 1))
-    optimiser = make_optimiser(Optim(name="adam", lr=10.0), [table], sparse=True)
+    optimiser = make_optimiser(Optim(name="adam", lr=10.0), [table], tables=True)
     for row in (0, 1, 1):
         optimiser.zero_grad()
         F.embedding(torch.tensor([row]), table, sparse=True).sum().backward()
@@ -50,13 +61,13 @@ def test_rows_that_were_not_drawn_do_not_move() -> None:
 
 def test_optimisers_by_name() -> None:
     params = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]
-    sgd = make_optimiser(Optim(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.01), params, sparse=False)
+    sgd = make_optimiser(Optim(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.01), params, tables=False)
     assert isinstance(sgd, torch.optim.SGD)
     assert [group["weight_decay"] for group in sgd.param_groups] == [0.01, 0.0]
     assert sgd.param_groups[0]["momentum"] == 0.9
-    assert type(make_optimiser(Optim(name="adam", lr=0.1), params, sparse=False)) is torch.optim.Adam
-    assert type(make_optimiser(Optim(name="adamw", lr=0.1), params, sparse=False)) is torch.optim.AdamW
-    assert type(make_optimiser(Optim(name="sgd", lr=0.1), params[:1], sparse=True)) is torch.optim.SGD
+    assert type(make_optimiser(Optim(name="adam", lr=0.1), params, tables=False)) is torch.optim.Adam
+    assert type(make_optimiser(Optim(name="adamw", lr=0.1), params, tables=False)) is torch.optim.AdamW
+    assert type(make_optimiser(Optim(name="sgd", lr=0.1), params[:1], tables=True)) is torch.optim.SGD
 
 
 def config(**settings: object) -> Training:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,6 +111,24 @@ def test_seeds_differ(vectors_file: Path, tmp_path: Path) -> None:
     path = str(recipe_file(vectors_file))
     runs = [train(load_recipe(path, [f"training.seed={seed}"]), tmp_path / str(seed)) for seed in (0, 1)]
     assert runs[0].model.read_bytes() != runs[1].model.read_bytes()
+
+
+def test_nothing_to_learn_and_a_loss_that_explodes_are_said(vectors_file: Path, tmp_path: Path) -> None:
+    path = str(recipe_file(vectors_file, "protonet"))
+    plain = ["encoder={name='identity'}", "method.learn_temperature=false"]
+    with pytest.raises(ConfigError, match="identity with protonet has nothing to learn; evaluate it as it is"):
+        train(load_recipe(path, plain), tmp_path / "plain")
+    wild = ["optim.encoder={name='sgd', lr=1e30}", "training.clip_norm=1e30"]
+    with pytest.raises(ConfigError, match=r"the loss is (nan|inf) at step \d+; lower the learning rates"):
+        train(load_recipe(path, wild), tmp_path / "wild")
+
+
+def test_a_run_reads_only_data_of_its_own_shape(vectors_file: Path, tmp_path: Path, make_blobs: Any) -> None:
+    from hyperproto.training.selection import run_source
+
+    train(load_recipe(str(recipe_file(vectors_file))), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"its tiny cannot read blobs \(all\), which has shape \[6\], not \[8\]"):
+        run_source(str(tmp_path / "run"), make_blobs())
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -7,16 +7,13 @@ A data set is named by a spec, `NAME` or `NAME:ARGUMENT` (`glyphs`, `vectors:fea
 - `load(split, argument, progress) -> Pool`.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
-from hyperproto.data.pool import OUTSIDE, IntArray, Pool
+from hyperproto.data.pool import OUTSIDE, IntArray, Pool, Progress
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.registry import Registry
 
 __all__ = ["DATASETS", "OUTSIDE", "DataSet", "IntArray", "Pool", "Progress", "find_dataset", "open_pool"]
-
-Progress = Callable[[int, int], None]  # called with (done, total) while something long is made
 
 
 class DataSet(Protocol):

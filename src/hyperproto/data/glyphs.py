@@ -5,7 +5,6 @@ drawn in two to sixteen faces, then bent, turned, thickened, blurred and speckle
 was learned on Latin and Canadian syllabics is tried on Georgian and Arabic. Of characters that look the same one stays.
 """
 
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from warnings import warn
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data._glyph_shapes import SIDE, Floats, Glyph, distinct_glyphs, sample
-from hyperproto.data.pool import Pool
+from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.files import atomic_write, cache_dir
 
@@ -33,7 +32,6 @@ SIZE = 28
 
 Images = NDArray[np.uint8]
 Arrays = dict[str, NDArray[np.generic]]
-Progress = Callable[[int, int], None]
 
 
 def splits(argument: str = "") -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from hyperproto.errors import DataError
 
 IntArray = NDArray[np.int64]
+Progress = Callable[[int, int], None]  # called with (done, total) while something long is made
 
 OUTSIDE = -1  # a unit that belongs to none of the classes: an `O` word, a query of none of the above
 

@@ -1,6 +1,6 @@
 """Ready-made vectors: `vectors:FILE.npz` with `x` (n, D), `y` (n,) and, if there are splits, `split` (n,)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from zipfile import BadZipFile
@@ -8,7 +8,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.data.pool import Pool
+from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import DataError
 
 SUMMARY = "ready-made vectors from an .npz file with x (n, D), y (n,) and, optionally, split (n,)"
@@ -23,7 +23,7 @@ def splits(argument: str) -> tuple[str, ...]:
         return ("all", *np.unique(arrays["split"]).tolist())
 
 
-def load(split: str, argument: str, progress: Callable[[int, int], None] | None = None) -> Pool:
+def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
     """Read the rows of `split`; `all` takes every row."""
     with _open(argument) as arrays:
         missing = [name for name in ("x", "y") if name not in arrays]

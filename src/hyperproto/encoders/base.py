@@ -1,6 +1,5 @@
 """The encoder contract: items to vectors, prepared once, collated by index, encoded in one forward."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hyperproto.data import IntArray, Pool
+from hyperproto.data import IntArray, Pool, Progress
 
 BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
 
@@ -55,12 +54,12 @@ class Encoder(nn.Module):
         """Encode a batch."""
         raise NotImplementedError
 
-    def encode_all(self, prepared: Any, progress: Callable[[int, int], None] | None = None) -> Units:
+    def encode_all(self, prepared: Any, progress: Progress | None = None) -> Units:
         """Encode every item once, in eval mode."""
         return self.encode(prepared, np.arange(len(prepared)), progress)
 
     @torch.inference_mode()
-    def encode(self, prepared: Any, items: IntArray, progress: Callable[[int, int], None] | None = None) -> Units:
+    def encode(self, prepared: Any, items: IntArray, progress: Progress | None = None) -> Units:
         """Encode the items given, batch by batch, in eval mode."""
         was_training = self.training
         self.eval()

@@ -1,7 +1,6 @@
 """Identity: the items are vectors already."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hyperproto.data import IntArray, Pool
+from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders.base import Encoder, Units
 
 
@@ -42,9 +41,7 @@ class Identity(Encoder):
         """Pass through."""
         return Units.one_each(batch)
 
-    def encode_all(
-        self, prepared: NDArray[np.floating[Any]], progress: Callable[[int, int], None] | None = None
-    ) -> Units:
+    def encode_all(self, prepared: NDArray[np.floating[Any]], progress: Progress | None = None) -> Units:
         """Share the memory of the matrix, however large (or memory-mapped) it is."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of read-only memory; nothing here writes to it

@@ -42,7 +42,7 @@ class EpisodeSampler:
         self._ahead: tuple[int, list[Episode]] | None = None
 
     def __getitem__(self, i: int) -> Episode:
-        """Episode `i`. Its neighbours are drawn with it and kept: one after another costs little more than in one go."""
+        """Episode `i`. Its neighbours are drawn with it and kept: one by one costs little more than in one go."""
         start = i - i % AHEAD
         if self._ahead is None or self._ahead[0] != start:
             self._ahead = start, self.draw(AHEAD, start)

@@ -1,20 +1,18 @@
 """Contenders: encoders x methods x closed forms x transforms, all on the same episodes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from hyperproto.data import Pool
+from hyperproto.data import Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.evaluation.results import Result, accuracy_by_shot
 from hyperproto.evaluation.scoring import EncodedPool, episode_accuracies
 from hyperproto.methods import Method
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,13 @@
 """Encode once, then score thousands of episodes on the embedding matrix, many in one batched call."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hyperproto.data import IntArray, Pool
+from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform, Units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
@@ -16,7 +16,6 @@ from hyperproto.methods import Method, Task, TaskItems, gather_task
 
 BLOCK_BYTES = 4 << 20  # vectors gathered at a time: small enough for the processor's cache, large enough to batch
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ def run_demo(out: Path, console: Console) -> dict[str, Any]:
     start = time.perf_counter()
     with progress_bar("draw glyphs") as show:
         pool = open_pool(RECIPE, "test", show)
-    sources = [_trained(row, out) for row in TRAINED]
+    sources = [_trained(row, out, pool) for row in TRAINED]
     contenders = [contender for source in sources for contender in _contenders(source)]
     encoded: dict[Encoder, EncodedPool] = {}
     results: dict[str, list[Result]] = {}
@@ -61,11 +61,11 @@ def run_demo(out: Path, console: Console) -> dict[str, Any]:
     return report
 
 
-def _trained(row: str, out: Path) -> Source:
+def _trained(row: str, out: Path, pool: Pool) -> Source:
     recipe = load_recipe(f"{RECIPE}:{row}")
     with progress_bar(f"train {row}") as show:
         run = train(recipe, out / row, lambda report: show(report.step, report.steps, report.words()))
-    return run_source(str(run.folder))
+    return run_source(str(run.folder), pool)
 
 
 def _contenders(source: Source) -> list[Contender]:

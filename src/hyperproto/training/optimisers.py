@@ -28,25 +28,32 @@ class RowAdam(Optimizer):
             for table in group["params"]:
                 if table.grad is None:
                     continue
-                grad = table.grad.coalesce()
-                rows, grad = grad.indices()[0], grad.values()
+                rows, grad = _rows_of(table.grad)
                 state = self.state[table]
                 if not state:
                     shape = (len(table), *[1] * (table.ndim - 1))
-                    state["steps"] = torch.zeros(shape, dtype=torch.float64)  # 1 - beta^steps needs the digits
+                    state["step"] = torch.zeros(shape, dtype=torch.float64)  # torch keeps the type of "step"
                     state["mean"], state["square"] = torch.zeros_like(table), torch.zeros_like(table)
-                steps = state["steps"][rows] + 1
+                steps = state["step"][rows] + 1
                 mean = beta1 * state["mean"][rows] + (1 - beta1) * grad
                 square = beta2 * state["square"][rows] + (1 - beta2) * grad * grad
-                state["steps"][rows], state["mean"][rows], state["square"][rows] = steps, mean, square
+                state["step"][rows], state["mean"][rows], state["square"][rows] = steps, mean, square
                 bias1, bias2 = (1 - beta1**steps).to(grad), (1 - beta2**steps).to(grad)
                 move = (mean / bias1) / ((square / bias2).sqrt() + group["eps"])
                 table[rows] -= group["lr"] * move
 
 
-def make_optimiser(config: Optim, params: list[nn.Parameter], *, sparse: bool) -> Optimizer:
-    """Build the optimiser that a recipe names; tables with sparse gradients get its row-wise form."""
-    if sparse:
+def _rows_of(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows that a gradient speaks of, and what it says; a dense one speaks of all."""
+    if not grad.is_sparse:
+        return torch.arange(len(grad)), grad
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
+
+
+def make_optimiser(config: Optim, params: list[nn.Parameter], *, tables: bool) -> Optimizer:
+    """Build the optimiser that a recipe names; for tables (one row a class) in its row-wise form."""
+    if tables:
         return SGD(params, lr=config.lr) if config.name == "sgd" else RowAdam(params, lr=config.lr)
     decayed = [p for p in params if p.ndim > 1]  # biases, norms and temperatures do not decay
     groups = [

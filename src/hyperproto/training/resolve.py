@@ -29,6 +29,11 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
         for group in method.param_groups()
         if group not in recipe.optim
     ]
+    problems += [
+        f"optim.{group}: momentum and weight_decay do not go with rows that are updated only when drawn; leave them out"
+        for group in method.param_groups()
+        if group in recipe.optim and (recipe.optim[group].momentum or recipe.optim[group].weight_decay)
+    ]
     if method.transform is not None and recipe.transform not in (None, method.transform):
         problems.append(f"transform = {recipe.transform!r}: {recipe.method.name} is defined with {method.transform!r}")
     if getattr(method, "centers", None) == "episode" and recipe.episodes.shot == 0:

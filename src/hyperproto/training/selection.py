@@ -28,9 +28,13 @@ class Source:
     train_data: tuple[str, str] | None = None  # spec and split that center-unit takes its mean from
 
 
-def run_source(folder: str) -> Source:
-    """Open a trained run."""
+def run_source(folder: str, pool: Pool) -> Source:
+    """Open a trained run, and make sure that its encoder reads such data."""
     learner, recipe = Run(folder).load()
+    needed, made = type(learner.features.encoder).options_for(pool), recipe.encoder.options
+    different = [f"{key} {value!r}, not {made[key]!r}" for key, value in needed.items() if made[key] != value]
+    if different:
+        raise ConfigError(f"{folder}: its {recipe.encoder.name} cannot read {pool}, which has {', '.join(different)}")
     return Source(
         label=folder,
         settings={"run": folder, "encoder": recipe.encoder.name},

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.episodes.random import TRAINING, raw_words
+from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, episode_accuracies, mean_interval, training_center
 from hyperproto.recipes import Recipe
 from hyperproto.training.checkpoint import load_tensors, optimiser_tensors, restore_optimisers, save_tensors
@@ -76,8 +77,10 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
     sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=config.seed)
     validation = Validation(recipe, pool)
     params = learner.parameters_by_optimiser(list(recipe.optim))
+    if not any(params.values()):
+        raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
     optimisers = {
-        name: make_optimiser(recipe.optim[name], params[name], sparse=name != "encoder")
+        name: make_optimiser(recipe.optim[name], params[name], tables=name != "encoder")
         for name in params
         if params[name]
     }
@@ -100,6 +103,11 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
         learner.train()
         losses = learner(*learner.collate(prepared, episodes))  # L_cls (and L_dis)
         loss = torch.stack(list(losses.values())).sum()
+        if not loss.isfinite():
+            raise ConfigError(
+                f"the loss is {loss.item()} at step {step + 1}; lower the learning rates ([optim.*]), add a warm-up or "
+                f"clip gradients (training.clip_norm). {run.folder} keeps its last checkpoint"
+            )
         _update(optimisers, loss, params, rate(config, step), config.clip_norm)  # z, eps and f
         state = replace(state, step=step + 1)
 
