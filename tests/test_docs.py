@@ -1,13 +1,16 @@
 """The code in CONTRIBUTING.md runs; what the documents name exists."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from hyperproto.cli import app
 from hyperproto.data import DATASETS, Pool, open_pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.methods import METHODS, make_method
@@ -58,6 +61,24 @@ def test_your_own_encoder_works(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Pool(np.ones((10, 7), np.float32), np.zeros(10, int), ("a",))
     encoder = make_encoder(*resolve_encoder("projection", {"size": 3}, pool))
     assert encoder.encode_all(pool.items).x.shape == (10, 3)
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    classifier, own_vectors, from_python = blocks("README.md", "python")
+    run(classifier)
+    assert f"# {capsys.readouterr().out.strip()}" in classifier
+    run(own_vectors)
+    [command] = [
+        part for part in (ROOT / "README.md").read_text().split("\n\n") if "compare --encoder identity" in part
+    ]
+    arguments = shlex.split(command.replace("\\\n", " "))[1:]
+    result = CliRunner().invoke(app, [*arguments, "--episodes", "50"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "hyperproto bayes unit" in result.stdout
+    names = run(from_python)
+    assert (names["predicted"] == names["episode"].query_y).mean() > 0.4
+    assert names["inside"].shape == (75, 5)
 
 
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "CHANGELOG.md"])

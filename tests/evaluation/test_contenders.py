@@ -55,6 +55,18 @@ def test_what_is_not_said_is_the_default_of_the_source_and_the_method() -> None:
         (([source()], [], [], []), "encoder 'vectors' comes without a method; name one with --method"),
         (([source()], ["protonet"], ["bayes"], []), "protonet has no fit 'bayes'; it has: point"),
         (([source()], ["simpleshot"], [], ["unit"]), "simpleshot has no transform 'unit'; it has: center-unit"),
+        (
+            ([source()], ["protonet"], [], ["units"]),
+            "protonet has no transform 'units'; it has: none, unit, center-unit",
+        ),
+        (
+            ([source()], ["protonet", "hyperproto"], ["bays"], []),
+            r"of these methods called 'bays'; did you mean 'bayes'\?",
+        ),
+        (
+            ([source()], ["protonet", "cosine"], [], ["units"]),
+            r"transform of these methods called 'units'; did you mean",
+        ),
         (([source()], ["hyperprot"], [], []), r"no method 'hyperprot'; did you mean 'hyperproto'\?"),
     ],
 )

@@ -87,7 +87,7 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
         (
             "glyphs:hyperproto",
             ["optim.radius.momentum=0.5"],
-            r"optim\.radius: momentum and weight_decay do not go with",
+            r"radius: momentum and weight_decay do not go with",
         ),
         ("glyphs:protonet", ["training.steps=0"], r"training\.steps = 0: input should be greater than 0"),
     ],

@@ -7,27 +7,31 @@ from torch import Tensor
 
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
-from hyperproto.regions import Sphere
+from hyperproto.regions import PRIOR_RATIO, Sphere
 
 
 class HyperProto(StoredRegions):
     """Ding et al., "Few-shot Classification with Hypersphere Modeling of Prototypes": M = ||x - z||^2 - eps.
 
-    `squared=False` measures the distance itself, as the paper's text says; `radius_weight` scales eq. 3's radius at
-    evaluation with `fit="paper"`.
+    `squared=False` measures the distance itself, as the paper's text says. At evaluation, `radius_weight` scales the
+    radius of eq. 3 (`fit="paper"`), and `prior_ratio` is the ratio of variance within classes to variance between them
+    that `fit="bayes"` expects: choose it on validation classes, less than 4 for an encoder trained on such data.
     """
 
     fits = Sphere.modes
 
-    def __init__(self, *, squared: bool = True, radius_weight: float = 1.0, **options: Any) -> None:
+    def __init__(
+        self, *, squared: bool = True, radius_weight: float = 1.0, prior_ratio: float = PRIOR_RATIO, **options: Any
+    ) -> None:
         super().__init__(**options)
+        self.prior_ratio = prior_ratio
         self.squared = squared
         self.radius_weight = radius_weight
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Sphere:
         """Fit spheres, eq. 3 or better."""
-        weight = self.radius_weight if mode == "paper" else 1.0
-        return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, radius_weight=weight)
+        own = {"paper": {"radius_weight": self.radius_weight}, "bayes": {"prior_ratio": self.prior_ratio}}
+        return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, **own.get(mode, {}))
 
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one: minus the measure, up to a term that all classes share."""

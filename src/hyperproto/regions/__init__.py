@@ -10,6 +10,7 @@ carry gradients.
 
 from hyperproto.regions.arrays import Array
 from hyperproto.regions.base import FIT_MODES, Region, check_mode
+from hyperproto.regions.bayes import PRIOR_RATIO
 from hyperproto.regions.cone import Cone, cone_overlap_loss
 from hyperproto.regions.gaussian import Gaussian
 from hyperproto.regions.point import Point
@@ -21,6 +22,7 @@ REGIONS: dict[str, type[Region]] = {"point": Point, "sphere": Sphere, "cone": Co
 
 __all__ = [
     "FIT_MODES",
+    "PRIOR_RATIO",
     "REGIONS",
     "Array",
     "ClassStatistics",

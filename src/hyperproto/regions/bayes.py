@@ -33,8 +33,11 @@ class BayesFit:
     ratio: Array  # (...) k
 
 
-def fit_bayes(stats: ClassStatistics) -> BayesFit:
+def fit_bayes(stats: ClassStatistics, prior_ratio: float = PRIOR_RATIO) -> BayesFit:
     """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
+
+    `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
+    classes are compact, deserves less than the default, which fits frozen text encoders.
 
     Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
     that do not differ), there is no whitening, no radius, and k is the prior.
@@ -57,8 +60,8 @@ def fit_bayes(stats: ClassStatistics) -> BayesFit:
     trust = (count - 1) / (count - 1 + PRIOR_EXAMPLES)
     eps = trust * (own - pooled[..., None]) / at_least(count, 1.0)
 
-    measured = variance_ratio(mean, count, xp.where(known, pooled, 1.0), filled)
-    ratio = xp.where(known, measured, PRIOR_RATIO)
+    measured = variance_ratio(mean, count, xp.where(known, pooled, 1.0), filled, prior_ratio)
+    ratio = xp.where(known, measured, prior_ratio)
     weight = count / (count + ratio[..., None])
     middle = weighted_mean(weight, mean)  # (..., 1, D)
     return BayesFit(
@@ -86,12 +89,12 @@ def leave_one_out(stats: ClassStatistics, whiten: Whitening, gain: Array) -> Arr
     return d / at_least(1 - gain[..., None] * d, LEAST_LEVERAGE)
 
 
-def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array) -> Array:
-    """k = within / between variance (...): moments, five fixed-point steps, then shrunk in log towards PRIOR_RATIO."""
+def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, prior_ratio: float) -> Array:
+    """k = within / between variance (...): moments, five fixed-point steps, then shrunk in log towards the prior."""
     xp = array_namespace(mean)
     away = mean - weighted_mean(count, mean)  # near their middle, so that little cancels below
     products, length = away @ away.mT, xp.sum(away * away, axis=-1)  # (..., N, N), (..., N)
-    k = xp.full_like(scatter, PRIOR_RATIO)
+    k = xp.full_like(scatter, prior_ratio)
     for _ in range(5):
         w = count / (count + k[..., None])  # (..., N)
         total = at_least(xp.sum(w, axis=-1), SMALL)
@@ -103,7 +106,7 @@ def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array) -> 
         between = (spread - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
         # The bounds 1/4 and 16 of k, laid on `between`, which may be negative or 0.
         k = scatter / at_most(at_least(between, scatter / 16), scatter * 4)
-    prior = PRIOR_CLASSES * math.log(PRIOR_RATIO)
+    prior = PRIOR_CLASSES * math.log(prior_ratio)
     return xp.exp(((filled - 1) * xp.log(k) + prior) / (filled - 1 + PRIOR_CLASSES))
 
 

@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 from hyperproto.errors import ConfigError
 from hyperproto.regions.arrays import Array, at_least, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
-from hyperproto.regions.bayes import fit_bayes
+from hyperproto.regions.bayes import PRIOR_RATIO, fit_bayes
 from hyperproto.regions.statistics import ClassStatistics, extent_radius, pooled_scatter
 from hyperproto.regions.whitening import Whitening
 
@@ -46,10 +46,12 @@ class Sphere(Region):
         mode: str = "bayes",
         squared: bool = True,
         radius_weight: float = 1.0,
+        prior_ratio: float = PRIOR_RATIO,
     ) -> Self:
         """Estimate centres and radii from the support.
 
-        - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`.
+        - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
+          within- to between-class variance that it expects.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre (squared if `squared`), times
           `radius_weight`.
@@ -58,10 +60,12 @@ class Sphere(Region):
         check_mode(cls, mode)
         if radius_weight != 1.0 and mode != "paper":
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
+        if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
+            raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
         xp = array_namespace(support, labels)
         stats = ClassStatistics.of(support, labels, way)
         if mode == "bayes":
-            return cls(**vars(fit_bayes(stats)), squared=squared, under_root=True)
+            return cls(**vars(fit_bayes(stats, prior_ratio)), squared=squared, under_root=True)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":

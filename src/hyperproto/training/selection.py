@@ -1,6 +1,6 @@
 """From what a user selects (runs, encoders, methods, fits, transforms) to contenders for an evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool, find_dataset, open_pool
-from hyperproto.encoders import Encoder, make_encoder, resolve_encoder
-from hyperproto.errors import ConfigError
+from hyperproto.encoders import TRANSFORMS, Encoder, make_encoder, resolve_encoder
+from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.training.run import Run
@@ -74,31 +74,47 @@ def select(
         names = methods or ([source.method_name] if source.method_name else [])
         if not names:
             raise ConfigError(f"encoder {source.label!r} comes without a method; name one with --method")
-        for name in names:
-            cls: type[Method] = METHODS.get(name)
-            for fit in _meaningful("fit", name, fits, cls.fits, strict=len(names) == 1) or [cls.fits[0]]:
-                own = (cls.transform,) if cls.transform else None
-                chosen = _meaningful("transform", name, transforms, own, strict=len(names) == 1)
-                for transform in chosen or [cls.transform or source.transform]:
-                    label = " ".join([*([source.label] if len(sources) > 1 else []), name, fit, transform])
-                    method = _method(source, name, fit, options)
-                    center = _center(source) if transform == "center-unit" else None
-                    contenders.append(
-                        Contender(label, source.encoder, method, name, transform, source.settings, center)
-                    )
+        _check_names(names, fits, transforms)
+        center: Tensor | None = None
+        for name, fit, transform in _combinations(source, names, fits, transforms):
+            if transform == "center-unit" and center is None:
+                center = _center(source)
+            where = [source.label] if len(sources) > 1 else []
+            label = " ".join([*where, name, fit, transform, *(f"{key}={value}" for key, value in options.items())])
+            settings = {**source.settings, "options": options}
+            method = _method(source, name, fit, options)
+            contenders.append(Contender(label, source.encoder, method, name, transform, settings, center))
     return contenders
 
 
-def _meaningful(
-    kind: str, method: str, wanted: Sequence[str], has: Sequence[str] | None, *, strict: bool
-) -> Sequence[str]:
-    """Keep what the method has; None means that it has them all."""
-    if not wanted or has is None:
-        return wanted
+def _combinations(
+    source: Source, names: Sequence[str], fits: Sequence[str], transforms: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    strict = len(names) == 1
+    for name in names:
+        cls: type[Method] = METHODS.get(name)
+        own = (cls.transform,) if cls.transform else TRANSFORMS
+        for fit in _meaningful("fit", name, fits, cls.fits, strict) or [cls.fits[0]]:
+            chosen = _meaningful("transform", name, transforms, own, strict)
+            for transform in chosen or [cls.transform or source.transform]:
+                yield name, fit, transform
+
+
+def _meaningful(kind: str, method: str, wanted: Sequence[str], has: Sequence[str], strict: bool) -> list[str]:
+    """Keep what the method has."""
     kept = [name for name in wanted if name in has]
-    if not kept and strict:
+    if wanted and not kept and strict:
         raise ConfigError(f"{method} has no {kind} {wanted[0]!r}; it has: {', '.join(has)}")
     return kept
+
+
+def _check_names(methods: Sequence[str], fits: Sequence[str], transforms: Sequence[str]) -> None:
+    """Refuse what none of several methods has: each takes what it knows, so a slip of the finger would go unnoticed."""
+    known_fits = {fit for name in methods for fit in METHODS.get(name).fits}
+    for kind, wanted, known in (("fit", fits, known_fits), ("transform", transforms, TRANSFORMS)):
+        for name in wanted:
+            if len(methods) > 1 and name not in known:
+                raise ConfigError(unknown_name(f"{kind} of these methods called", name, known))
 
 
 def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> Method:
