@@ -50,6 +50,10 @@ def test_evaluate_prints_one_json_object(vectors_file: Path) -> None:
     assert (again["accuracy"], again["episode_hash"]) == (found["accuracy"], found["episode_hash"])
 
 
+def test_one_episode_has_no_interval(vectors_file: Path) -> None:
+    assert evaluate(vectors_file, "--method", "protonet", "--episodes", "1")["ci95"] is None
+
+
 def test_unequal_shots_and_method_options(vectors_file: Path) -> None:
     shots = ["--shot", "1,1,2,5,10", "--query", "10", "--method", "hyperproto", "--fit", "paper"]
     found = evaluate(vectors_file, *shots)
@@ -153,6 +157,11 @@ def test_data_check_counts(vectors_file: Path) -> None:
             "--shot 'x'",
         ),
         (["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "39"], "need 54"),
+        (
+            ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "0"],
+            "at least 1 example",
+        ),
+        (["methods", "list", "--json", "/proc/none.json"], "check the path and your rights to it"),
     ],
 )
 def test_a_users_mistake_is_one_clear_paragraph(arguments: list[str], words: str) -> None:
@@ -179,6 +188,7 @@ def test_debug_shows_the_traceback_wherever_it_stands() -> None:
         ["evaluate", "--data", "glyphs", "--run", "a", "--encoder", "identity"],
         ["evaluate", "--encoder", "identity"],
         ["evaluate", "--encoder", "identity", "--data", "glyphs", "--way", "many"],
+        ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--episodes", "0"],
         ["compare", "--data", "glyphs"],
         ["trane"],
         ["train", "glyphs:protonet", "--no-such-option"],

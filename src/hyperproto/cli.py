@@ -43,7 +43,7 @@ Split = Annotated[str, typer.Option(help="The split to draw episodes from.")]
 Way = Annotated[int, typer.Option(help="Classes an episode.")]
 Shot = Annotated[str, typer.Option(help="Support examples a class: one number, or one for each, as in 1,1,2,5,20.")]
 Query = Annotated[int, typer.Option(help="Queries a class.")]
-EpisodeCount = Annotated[int, typer.Option(help="How many episodes.")]
+EpisodeCount = Annotated[int, typer.Option(min=1, help="How many episodes.")]
 Seed = Annotated[int, typer.Option(help="Seed of the episodes.")]
 
 
@@ -58,6 +58,10 @@ def main() -> None:
         if debug:
             raise
         _fail(str(error))
+    except OSError as error:
+        if debug:
+            raise
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path and your rights to it")
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if debug or extra is None:
@@ -284,7 +288,7 @@ def _show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
 def _write_json(content: Any, json_file: str) -> None:
     from hyperproto.files import atomic_write
 
-    text = json.dumps(content, indent=2)
+    text = json.dumps(content, indent=2, allow_nan=False)
     if json_file == "-":
         typer.echo(text)
         return
@@ -297,6 +301,8 @@ def _shots(text: str) -> int | list[int]:
         shots = [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--shot {text!r}: write one number (5), or one for each class (1,1,2,5,20)") from None
+    if min(shots) < 1:
+        raise ConfigError(f"--shot {text}: unseen classes are fitted to their support; give each at least 1 example")
     return shots[0] if len(shots) == 1 else shots
 
 

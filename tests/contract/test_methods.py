@@ -94,6 +94,18 @@ def test_unequal_shots_and_padding(name: str, fit: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "fit"), CASES)
+def test_far_from_the_origin_the_answers_stay(name: str, fit: str) -> None:
+    """What measures Euclidean distances cannot care where the origin is; single precision must not make it."""
+    if name in ("cosine", "hyperproto-cone", "logistic"):
+        pytest.skip("angles and penalised weights do depend on the origin")
+    task = make_task(counts=(5, 5, 5), batch=20)
+    far = changed(task, support=task.support + 1000, query=task.query + 1000)
+    method = build(name, fit).eval()
+    same = (method.scores(far).argmax(-1) == method.scores(task).argmax(-1)).float().mean()
+    assert same > 0.99
+
+
+@pytest.mark.parametrize(("name", "fit"), CASES)
 def test_any_number_of_classes(name: str, fit: str) -> None:
     needs_trait(name, "any-way")
     method = build(name, fit).eval()

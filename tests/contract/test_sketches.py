@@ -81,7 +81,7 @@ def test_a_token_method_decodes_sentence_by_sentence() -> None:
             assert (1, 2) not in list(pairwise(labels[start:stop]))
     free = method.scores(task).argmax(-1)
     assert free[0, :2].tolist() == [1, 2]  # what the path forbids is what the words alone would say
-    encoded = EncodedPool(Pool(["w"] * 4, np.zeros(9, int), ("x",), offsets=units.offsets), None, units)
+    encoded = EncodedPool(Pool(["w"] * 4, np.zeros(9, int), ("x",), offsets=units.offsets), Words(), units)
     correct, total = episode_accuracies(method, FeatureTransform("none", (1,)), encoded, episodes)
     assert total.tolist() == [[1, 2, 3], [0, 1, 1]]
     assert correct.sum() < total.sum()
@@ -127,6 +127,36 @@ def test_a_method_on_pairs_of_texts() -> None:
         PairOfTexts(feature_shape=(0,), n_classes=0), FeatureTransform("none", (0,)), encoded, [episode]
     )
     assert correct.tolist() == total.tolist() == [[2, 2]]
+
+
+class OneStep(Method):
+    """Gradient adaptation: one step of a linear head on the support, at evaluation."""
+
+    needs: ClassVar = "items"
+
+    def scores(self, task: Task) -> Tensor:
+        assert task.items is not None
+        assert isinstance(task.items.encoder, Encoder)
+        with torch.enable_grad():
+            head = torch.zeros(len(task.classes), task.support.shape[-1], task.way, requires_grad=True)
+            logits = task.support @ head
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), task.support_y.flatten())
+            [slope] = torch.autograd.grad(loss, [head])
+        return task.query @ -slope
+
+
+def test_a_method_may_take_gradient_steps_at_evaluation() -> None:
+    from hyperproto.encoders.identity import Identity
+    from hyperproto.episodes import EpisodeSampler
+    from tests.conftest import blobs
+
+    pool = blobs()
+    encoded = EncodedPool.encode(Identity(shape=[6]), pool)
+    episodes = EpisodeSampler(pool, way=3, shot=5, query=5).draw(10)
+    correct, total = episode_accuracies(
+        OneStep(feature_shape=(6,), n_classes=0), FeatureTransform("none", (6,)), encoded, episodes
+    )
+    assert correct.sum() / total.sum() > 0.6
 
 
 class StoredCenters(Method):
@@ -182,7 +212,7 @@ def test_a_method_on_feature_maps() -> None:
     for item, label in enumerate(labels):
         maps[item, label, item % 3, item // 3] = 1  # the class is the channel, wherever the spot is
     episode = Episode(np.arange(2), np.array([0, 1]), labels[:2], np.arange(2, 8), labels[2:])
-    encoded = EncodedPool(Pool(maps.numpy(), labels, ("a", "b")), None, Units.one_each(maps))
+    encoded = EncodedPool(Pool(maps.numpy(), labels, ("a", "b")), Words(), Units.one_each(maps))
     for kind in ("none", "unit", "center-unit"):
         transform = FeatureTransform(kind, (2, 3, 3))
         correct, _ = episode_accuracies(

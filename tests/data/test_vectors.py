@@ -36,6 +36,18 @@ def test_a_wrong_file_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], 
         open_pool(f"vectors:{tmp_path / 'wrong.npz'}", "all")
 
 
+def test_splits_of_numbers_and_of_another_length(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.npz"
+    np.savez(path, x=X, y=np.arange(4), split=np.array([1, 1, 2, 2]))
+    assert len(open_pool(f"vectors:{path}", "2")) == 2
+    np.savez(path, x=X, y=np.arange(4), split=np.array(["a", "b"]))
+    with pytest.raises(DataError, match=r"split has shape \(2,\) but y \(4,\)"):
+        open_pool(f"vectors:{path}", "a")
+    np.savez(path, x=X, y=np.array(["a", 1, None, 2], dtype=object))
+    with pytest.raises(DataError, match="not a readable .npz file of numbers and strings"):
+        open_pool(f"vectors:{path}", "all")
+
+
 def test_missing_damaged_and_bare_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file named; write vectors:FILE\.npz"):
         open_pool("vectors", "all")

@@ -100,10 +100,11 @@ def test_the_hash_sees_pool_order_and_content() -> None:
             r"class 'class 1' has 9 instances, but 10 shots and 3 queries need 13 \(1 more classes are short",
         ),
         ({"shot": (1, 2)}, r"2 shots \(\[1, 2\]\) for 3 classes; give one number, or 3"),
-        ({"shot": -1}, r"shot and seed at least 0"),
+        ({"shot": -1}, r"shot at least 0, seed from 0 to 2\^63 - 1"),
         ({"query": 0}, r"way and query must be at least 1"),
         ({"way": 0}, r"way and query must be at least 1"),
         ({"seed": -1}, r"seed -1: way and query"),
+        ({"seed": 10**20}, r"seed from 0 to 2\^63 - 1"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_at_once(settings: dict[str, object], message: str) -> None:

@@ -75,6 +75,31 @@ def test_what_makes_no_sense_is_an_error(arguments: tuple[object, ...], message:
         labels(*arguments)
 
 
+def test_a_run_keeps_its_own_fit_and_options() -> None:
+    own = make_method("hyperproto", feature_shape=(6,), n_classes=3, fit="paper", squared=False)
+    options = {"fit": "paper", "squared": False}
+    trained = Source("a", {}, Identity(shape=[6]), "none", own, "hyperproto", options)
+    [as_trained] = select([trained], [], [], [], {})
+    assert (as_trained.label, as_trained.method.fit) == ("hyperproto paper none", "paper")
+    [changed] = select([trained], [], [], [], {"radius_weight": 0.5})
+    assert changed.label == "hyperproto paper none radius_weight=0.5"
+    assert changed.settings["options"] == {"squared": False, "radius_weight": 0.5}
+    assert not changed.method.squared  # type: ignore[truthy-bool]
+    both = select([trained], ["hyperproto", "protonet"], [], [], {"radius_weight": 0.5})
+    assert [c.label for c in both] == ["hyperproto paper none radius_weight=0.5", "protonet point none"]
+    with pytest.raises(ConfigError, match="the fit is not an option of a method here; use --fit"):
+        select([trained], [], [], [], {"fit": "bayes"})
+    with pytest.raises(ConfigError, match="called 'radius_wait'"):
+        select([trained], ["hyperproto", "protonet"], [], [], {"radius_wait": 0.5})
+
+
+def test_runs_of_different_methods_each_take_the_fits_they_have() -> None:
+    found = labels([source("a", "hyperproto"), source("b", "protonet")], [], ["bayes", "paper"], [])
+    assert found == ["a hyperproto bayes unit", "a hyperproto paper unit", "b protonet point unit"]
+    with pytest.raises(ConfigError, match=r"no fit 'papr'; did you mean 'paper'\?"):
+        labels([source("a", "hyperproto")], [], ["bayes", "papr"], [])
+
+
 def test_results_say_what_they_are(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs(noise=2.0)
     settings = {"way": 3, "shot": [1, 5, 9], "query": 4, "episodes": 50, "seed": 3}

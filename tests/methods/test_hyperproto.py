@@ -90,7 +90,8 @@ def test_the_loss_measures_queries_against_stored_regions(
         if centers == "stored":
             center = method.center[rows]
         else:
-            center = torch.stack([task.support[b][task.support_y[b] == n].mean(0) for n in range(3)])
+            x = task.support[b] / task.support[b].norm(dim=1, keepdim=True) if "cone" in name else task.support[b]
+            center = torch.stack([x[task.support_y[b] == n].mean(0) for n in range(3)])
         region = {"hyperproto": Sphere, "hyperproto-cone": Cone, "hyperproto-gaussian": Gaussian}[name](center, radius)
         logits = -region.measure(task.query[b]) / 2
         total += torch.nn.functional.cross_entropy(logits, task.query_y[b]) / 2

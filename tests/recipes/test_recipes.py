@@ -78,7 +78,7 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
         ),
         ("glyphs:protonet", ["optim.raduis={lr=1.0}"], r"optim\.raduis: there is no optimiser section 'raduis'"),
         ("glyphs:protonet", ["method={name='hyperproto'}"], r"\[optim\.radius\] is missing: hyperproto learns it"),
-        ("glyphs:hyperproto", ["episodes.shot=0"], r"centers = \"episode\" are means of the support; draw at least 1"),
+        ("glyphs:hyperproto", ["episodes.shot=0"], "hyperproto trains on the support; draw at least 1"),
         (
             "glyphs:protonet",
             ["method={name='simpleshot'}", "transform=unit"],
@@ -89,6 +89,13 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
             ["optim.radius.momentum=0.5"],
             r"radius: momentum and weight_decay do not go with",
         ),
+        ("glyphs:protonet", ["episodes.shot=0"], r"episodes\.shot = 0: protonet trains on the support"),
+        (
+            "glyphs:protonet",
+            ["episodes.shot=many"],
+            r"1 problem\(s\)\n- episodes\.shot = 'many': input .* integer, or input .* list",
+        ),
+        ("glyphs:protonet", ["validation.shot=0"], r"validation\.shot = 0: input should be greater than 0"),
         ("glyphs:protonet", ["training.steps=0"], r"training\.steps = 0: input should be greater than 0"),
     ],
 )

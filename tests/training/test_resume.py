@@ -35,17 +35,25 @@ def finished(process: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bytes(vectors_file: Path, tmp_path: Path) -> None:
-    recipe = recipe_file(vectors_file)
+@pytest.mark.parametrize("often", [False, True])
+def test_a_killed_run_ends_with_the_same_bytes(often: bool, vectors_file: Path, tmp_path: Path) -> None:
+    """Once with pauses between steps, once in the thick of it: a checkpoint every step, and kills at start-up too."""
+    recipe = recipe_file(vectors_file, transform="center-unit" if often else "none")
+    if often:
+        text = recipe.read_text().replace("checkpoint_every = 7", "checkpoint_every = 1")
+        recipe.write_text(
+            text.replace('method = { name = "hyperproto"', 'method = { name = "hyperproto", centers = "episode"')
+        )
     assert finished(start(recipe, tmp_path / "whole")) == list(range(1, 31))
 
     moments = random.Random(0)
     kills = 0
     while kills < 4:
-        process = start(recipe, tmp_path / "killed", pause=0.01)
+        process = start(recipe, tmp_path / "killed", pause=0.0 if often else 0.01)
         assert process.stdout is not None
-        process.stdout.readline()  # the first step is done: it really trains
-        time.sleep(moments.uniform(0, 0.12))
+        if not (often and kills == 1):
+            process.stdout.readline()  # the first step is done: it really trains
+        time.sleep(moments.uniform(0, 0.05 if often else 0.12))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         kills += process.returncode == -signal.SIGKILL

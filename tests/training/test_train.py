@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, DataError, EpisodeError
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors, save_tensors
 
@@ -107,6 +108,46 @@ def test_other_settings_do_not_overwrite_a_run(vectors_file: Path, tmp_path: Pat
         train(load_recipe(path, ["training.seed=5", "optim.encoder.lr=0.5"]), tmp_path / "run")
 
 
+def test_other_data_does_not_continue_a_run(vectors_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file)))
+    train(recipe, tmp_path / "run")
+    with np.load(vectors_file) as arrays:
+        np.savez(vectors_file, x=arrays["x"] + 1, y=arrays["y"], split=arrays["split"])
+    with pytest.raises(ConfigError, match=r"other settings \(data_digest\); name another folder"):
+        train(recipe, tmp_path / "run")
+
+
+def test_a_recipe_that_cannot_be_drawn_leaves_no_run_behind(vectors_file: Path, tmp_path: Path) -> None:
+    path = str(recipe_file(vectors_file))
+    with pytest.raises(EpisodeError, match="500-way episodes from 8 classes"):
+        train(load_recipe(path, ["episodes.way=500"]), tmp_path / "run")
+    train(load_recipe(path), tmp_path / "run")
+
+
+def test_a_log_that_was_lost_is_said(vectors_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file)))
+    train(recipe, tmp_path / "run").metrics.unlink()
+    with pytest.raises(DataError, match=r"metrics\.jsonl: shorter than its checkpoint says; remove"):
+        train(recipe, tmp_path / "run")
+
+
+def test_items_are_prepared_once_a_pool(vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hyperproto.encoders.identity import Identity
+
+    calls: list[int] = []
+    real = Identity.prepare
+    monkeypatch.setattr(Identity, "prepare", lambda self, items: (calls.append(len(items)), real(self, items))[1])
+    train(load_recipe(str(recipe_file(vectors_file, transform="center-unit"))), tmp_path / "run")
+    assert len(calls) == 2  # the training pool and the validation pool
+
+
+def test_float64_vectors_train(vectors_file: Path, tmp_path: Path) -> None:
+    with np.load(vectors_file) as arrays:
+        np.savez(vectors_file, x=arrays["x"].astype(float), y=arrays["y"], split=arrays["split"])
+    overrides = ["encoder={name='identity'}", "method.centers=stored"]
+    train(load_recipe(str(recipe_file(vectors_file)), overrides), tmp_path / "run")
+
+
 def test_seeds_differ(vectors_file: Path, tmp_path: Path) -> None:
     path = str(recipe_file(vectors_file))
     runs = [train(load_recipe(path, [f"training.seed={seed}"]), tmp_path / str(seed)) for seed in (0, 1)]
@@ -134,7 +175,7 @@ def test_a_run_reads_only_data_of_its_own_shape(vectors_file: Path, tmp_path: Pa
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no config\.json here; is it the folder of a run\?"):
         Run(tmp_path).load()
-    Run(tmp_path).config.write_text("{}")
+    Run(tmp_path).config.write_text("[]")
     with pytest.raises(DataError, match="not the configuration of a run"):
         Run(tmp_path).load()
 

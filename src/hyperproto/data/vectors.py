@@ -20,7 +20,7 @@ def splits(argument: str) -> tuple[str, ...]:
     with _open(argument) as arrays:
         if "split" not in arrays:
             return ("all",)
-        return ("all", *np.unique(arrays["split"]).tolist())
+        return ("all", *map(str, np.unique(arrays["split"]).tolist()))
 
 
 def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
@@ -32,7 +32,9 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
         if split == "all":
             x, y = arrays["x"], arrays["y"]
         else:
-            rows = arrays["split"] == split
+            rows = arrays["split"].astype(str) == split
+            if rows.shape != arrays["y"].shape:
+                raise DataError(f"{argument}: split has shape {rows.shape} but y {arrays['y'].shape}; give one a row")
             x, y = _read_rows(arrays, "x", rows), arrays["y"][rows]
     _check(argument, x, y)
     names, labels = np.unique(y, return_inverse=True)
@@ -64,8 +66,11 @@ def _open(argument: str) -> Iterator[np.lib.npyio.NpzFile]:
     path = Path(argument)
     if not argument:
         raise DataError("vectors: no file named; write vectors:FILE.npz")
-    with ExitStack() as opened:
-        yield _arrays(path, opened)
+    try:
+        with ExitStack() as opened:
+            yield _arrays(path, opened)
+    except (BadZipFile, ValueError, EOFError) as error:  # what NumPy says of damage, or of objects instead of numbers
+        raise DataError(f"{path}: not a readable .npz file of numbers and strings ({error})") from None
 
 
 def _arrays(path: Path, opened: ExitStack) -> np.lib.npyio.NpzFile:
@@ -75,8 +80,6 @@ def _arrays(path: Path, opened: ExitStack) -> np.lib.npyio.NpzFile:
         raise DataError(
             f"{path}: no such file; save one with numpy.savez({path.name!r}, x=vectors, y=labels)"
         ) from None
-    except (BadZipFile, ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path}: not a readable .npz file ({error})") from None
     if not isinstance(arrays, np.lib.npyio.NpzFile):
         raise DataError(f"{path}: one bare array; save x and y together with numpy.savez")
     return arrays

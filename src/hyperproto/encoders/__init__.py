@@ -4,13 +4,12 @@ from typing import Any
 
 from hyperproto.data import Pool
 from hyperproto.encoders.base import Encoder, Units
-from hyperproto.encoders.features import TRANSFORMS, Features, FeatureTransform
+from hyperproto.encoders.features import Features, FeatureTransform
 from hyperproto.errors import ConfigError
 from hyperproto.registry import Registry, check_options
 
 __all__ = [
     "ENCODERS",
-    "TRANSFORMS",
     "Encoder",
     "FeatureTransform",
     "Features",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -46,6 +47,13 @@ class Encoder(nn.Module):
         """Do once what every later `collate` would repeat: decode, tokenise."""
         return items
 
+    def prepared(self, pool: Pool) -> Any:
+        """Prepare the items of a pool, once; training, validation and a method's `setup` share it."""
+        known = self.__dict__.setdefault("_prepared", WeakKeyDictionary())
+        if pool not in known:
+            known[pool] = self.prepare(pool.items)
+        return known[pool]
+
     def collate(self, prepared: Any, index: IntArray) -> Any:
         """Make one batch of the items at `index`."""
         raise NotImplementedError
@@ -58,7 +66,7 @@ class Encoder(nn.Module):
         """Encode every item once, in eval mode."""
         return self.encode(prepared, np.arange(len(prepared)), progress)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def encode(self, prepared: Any, items: IntArray, progress: Progress | None = None) -> Units:
         """Encode the items given, batch by batch, in eval mode."""
         was_training = self.training

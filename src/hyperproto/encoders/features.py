@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hyperproto.data import IntArray
+from hyperproto.data import IntArray, Pool
 from hyperproto.encoders.base import Encoder, Units
 from hyperproto.errors import ConfigError, unknown_name
-
-TRANSFORMS = ("none", "unit", "center-unit")
+from hyperproto.transforms import TRANSFORMS
 
 
 class FeatureTransform(nn.Module):
@@ -64,9 +63,9 @@ class Features(Encoder):
         self.transform = transform
         self.feature_shape = encoder.feature_shape
 
-    def prepare(self, items: Any) -> Any:
+    def prepared(self, pool: Pool) -> Any:
         """As the encoder does."""
-        return self.encoder.prepare(items)
+        return self.encoder.prepared(pool)
 
     def collate(self, prepared: Any, index: IntArray) -> Any:
         """As the encoder does."""

@@ -34,8 +34,8 @@ class Identity(Encoder):
         return vectors if vectors.dtype in (np.float32, np.float64) else vectors.astype(np.float32)
 
     def collate(self, prepared: NDArray[np.floating[Any]], index: IntArray) -> Tensor:
-        """Take the rows at `index`."""
-        return torch.from_numpy(prepared[index])
+        """Take the rows at `index`, as float32: what is trained behind them is."""
+        return torch.from_numpy(prepared[index]).float()
 
     def forward(self, batch: Tensor) -> Units:
         """Pass through."""

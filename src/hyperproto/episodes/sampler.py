@@ -67,10 +67,10 @@ class EpisodeSampler:
         pool = self.pool
         if pool.offsets is not None:
             raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
-        if self.way < 1 or self.query < 1 or self.seed < 0 or min(self.shots, default=0) < 0:
+        if self.way < 1 or self.query < 1 or not 0 <= self.seed < 2**63 or min(self.shots, default=0) < 0:
             raise EpisodeError(
                 f"way {self.way}, shot {self.shots}, query {self.query}, seed {self.seed}: "
-                "way and query must be at least 1, shot and seed at least 0"
+                "way and query must be at least 1, shot at least 0, seed from 0 to 2^63 - 1"
             )
         if len(self.shots) != self.way:
             raise EpisodeError(

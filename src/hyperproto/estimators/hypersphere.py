@@ -10,8 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions import REGIONS
-
-TRANSFORMS = ("none", "unit", "center-unit")
+from hyperproto.transforms import TRANSFORMS
 
 
 class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

@@ -27,7 +27,7 @@ class Result:
         return {
             "label": self.label,
             "accuracy": accuracy,
-            "ci95": ci95,
+            "ci95": None if np.isnan(ci95) else ci95,  # one episode has no interval
             "episodes": len(self.accuracies),
             **self.settings,
             "metrics": self.metrics,

@@ -1,7 +1,7 @@
 """Encode once, then score thousands of episodes on the embedding matrix, many in one batched call."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,26 +20,25 @@ CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
 
 @dataclass(frozen=True, eq=False)
 class EncodedPool:
-    """A pool, its prepared items and their vectors: made once, scored by any number of methods."""
+    """A pool, its encoder and the vectors it gave: made once, scored by any number of methods."""
 
     pool: Pool
-    prepared: object
+    encoder: Encoder
     units: Units
 
     @classmethod
     def encode(cls, encoder: Encoder, pool: Pool, progress: Progress | None = None) -> "EncodedPool":
         """Encode every item of the pool, once, in eval mode."""
-        prepared = encoder.prepare(pool.items)
-        return cls(pool, prepared, encoder.encode_all(prepared, progress))
+        return cls(pool, encoder, encoder.encode_all(encoder.prepared(pool), progress))
 
 
 def training_center(encoder: Encoder, pool: Pool) -> Tensor:
     """Mean vector of (a sample of) the training data, for the transform center-unit."""
     items = np.array(shuffled(0, SHUFFLE, 1, len(pool))[:CENTER_ITEMS])
-    return encoder.encode(encoder.prepare(pool.items), items).x.mean(0)
+    return encoder.encode(encoder.prepared(pool), items).x.mean(0)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def predict_episodes(
     method: Method,
     transform: FeatureTransform,
@@ -97,7 +96,7 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
 def _task(method: Method, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
     items = None
     if method.needs == "items":
-        items = TaskItems(encoded.prepared, [e.support for e in episodes], [e.query for e in episodes])
+        items = TaskItems.of(encoded.encoder, encoded.encoder.prepared(encoded.pool), episodes)
     return gather_task(encoded.units, episodes, items)
 
 
@@ -108,8 +107,7 @@ def _transformed(transform: FeatureTransform, task: Task) -> Task:
     center = None
     if transform.kind == "center-unit" and not transform.has_center:
         center = _support_center(task)
-    support, query = transform(task.support, center), transform(task.query, center)
-    return Task(support, task.support_y, query, task.query_y, task.classes, task.query_offsets, task.items)
+    return replace(task, support=transform(task.support, center), query=transform(task.query, center))
 
 
 def _support_center(task: Task) -> Tensor:

@@ -54,6 +54,11 @@ class Method(nn.Module):
         log_temperature = torch.tensor(float(temperature)).log()
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
 
+    @property
+    def needs_support(self) -> bool:
+        """Whether training episodes must have a support set."""
+        return True
+
     def with_fit(self, fit: str) -> Self:
         """Return the same method, sharing its parameters, with another closed form at evaluation."""
         twin = copy(self)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hyperproto.errors import ConfigError
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere
@@ -24,20 +25,28 @@ class HyperProto(StoredRegions):
         self, *, squared: bool = True, radius_weight: float = 1.0, prior_ratio: float = PRIOR_RATIO, **options: Any
     ) -> None:
         super().__init__(**options)
+        if prior_ratio <= 0:
+            raise ConfigError(f"prior_ratio {prior_ratio} must be above 0")
         self.prior_ratio = prior_ratio
         self.squared = squared
         self.radius_weight = radius_weight
 
-    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Sphere:
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Sphere:
         """Fit spheres, eq. 3 or better."""
+        return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, **options)
+
+    def evaluation_options(self) -> dict[str, Any]:
+        """Each closed form has an option of its own."""
         own = {"paper": {"radius_weight": self.radius_weight}, "bayes": {"prior_ratio": self.prior_ratio}}
-        return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, **own.get(mode, {}))
+        return own.get(self.fit, {})
 
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one: minus the measure, up to a term that all classes share."""
+        task = task.centred()
         if not self.squared:
             return super().scores(task)
-        weights, bias = self.closed_form(task.support, task.support_y, task.way, self.fit).linear()
+        options = self.evaluation_options()
+        weights, bias = self.closed_form(task.support, task.support_y, task.way, self.fit, **options).linear()
         return torch.baddbmm(bias[:, None, :], task.query, weights)  # (B, Q, N)
 
     def region(self, center: Tensor, radius: Tensor) -> Sphere:

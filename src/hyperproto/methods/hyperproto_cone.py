@@ -1,8 +1,10 @@
 """HyperProto with cones: a class is a direction and an angle around it."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
@@ -18,9 +20,13 @@ class HyperProtoCone(StoredRegions):
     fits = Cone.modes
     start_temperature = 0.1
 
-    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Cone:
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Cone:
         """Fit cones."""
-        return Cone.fit(support, labels, way, mode=mode)
+        return Cone.fit(support, labels, way, mode=mode, **options)
+
+    def episode_centers(self, task: Task) -> Tensor:
+        """Means of unit vectors."""
+        return super().episode_centers(replace(task, support=F.normalize(task.support, dim=-1)))
 
     def region(self, center: Tensor, radius: Tensor) -> Cone:
         """Make cones of stored directions and angles."""

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from hyperproto.methods.stored import StoredRegions
+from hyperproto.methods.task import Task
 from hyperproto.regions import Gaussian
 
 
@@ -21,9 +22,13 @@ class HyperProtoGaussian(StoredRegions):
         super().__init__(**options)
         self.sigma: Literal["ml", "eq3"] = sigma
 
-    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Gaussian:
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Gaussian:
         """Fit Gaussians."""
-        return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma if mode == "paper" else "ml")
+        return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma if mode == "paper" else "ml", **options)
+
+    def scores(self, task: Task) -> Tensor:
+        """Minus the measure of the closed form."""
+        return super().scores(task.centred())
 
     def region(self, center: Tensor, radius: Tensor) -> Gaussian:
         """Make Gaussians of stored means and deviations."""

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
 
-STEPS = 150
+MOST_STEPS = 2000
+TOLERANCE = 1e-4  # of the gradient, in units of one example
 BIAS = 1000.0
 
 
@@ -24,6 +26,8 @@ class LogisticRegression(Method):
 
     def __init__(self, *, C: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
+        if C <= 0:
+            raise ConfigError(f"C {C} must be above 0")
         self.C = C
 
     def scores(self, task: Task) -> Tensor:
@@ -38,9 +42,11 @@ class LogisticRegression(Method):
         bound = 0.5 * weight.amax(-2, keepdim=True) * gram + eye / self.C
         step = torch.linalg.inv(bound)
         alpha = ahead = torch.zeros_like(one_hot)
-        for t in range(STEPS):
-            error = weight * ((gram @ ahead).softmax(-1) - one_hot)  # (B, S, N)
-            new = ahead - step @ (error + ahead / self.C)
+        for t in range(MOST_STEPS):
+            slope = weight * ((gram @ ahead).softmax(-1) - one_hot) + ahead / self.C  # (B, S, N)
+            if t % 50 == 49 and slope.abs().max() < TOLERANCE:
+                break
+            new = ahead - step @ slope
             ahead = new + t / (t + 3) * (new - alpha)
             alpha = new
         return (_with_constant(task.query) @ support.mT @ alpha).to(task.query)

@@ -12,6 +12,7 @@ class NearestNeighbour(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Distances by one matrix product, then a minimum over the examples of each class."""
+        task = task.centred()
         squares = (task.support * task.support).sum(-1)  # (B, S)
         near = 2 * task.query @ task.support.mT - squares[:, None, :]  # (B, Q, S); ||query||^2 is common to all classes
         classes = torch.arange(task.way, device=near.device)

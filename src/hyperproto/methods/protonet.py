@@ -22,6 +22,7 @@ class ProtoNet(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Score by the distance of each query to each mean."""
+        task = task.centred()
         center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         if not self.squared:
             distance: Tensor = Point(center, squared=False).measure(task.query)

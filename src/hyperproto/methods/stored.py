@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from hyperproto.data import Pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
-from hyperproto.errors import DataError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
@@ -30,9 +30,18 @@ class StoredRegions(Method):
 
     radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
 
-    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str) -> Any:
+    def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Any:
         """Fit a region to the support of each class."""
         raise NotImplementedError
+
+    def evaluation_options(self) -> dict[str, Any]:
+        """Options of the closed form that count at evaluation only."""
+        return {}
+
+    def episode_centers(self, task: Task) -> Tensor:
+        """Centres from the episode's own support, (B, N, D)."""
+        mean: Tensor = ClassStatistics.of(task.support, task.support_y, task.way).mean
+        return mean
 
     def region(self, center: Tensor, radius: Tensor) -> Any:
         """Make regions of stored centres and radii."""
@@ -53,6 +62,8 @@ class StoredRegions(Method):
         **options: Any,
     ) -> None:
         super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
+        if init_shot < 1:
+            raise ConfigError(f"init_shot {init_shot}: a region starts from at least 1 instance")
         self.centers = centers
         self.init_shot = init_shot
         self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
@@ -70,7 +81,9 @@ class StoredRegions(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Fit unseen classes in closed form; minus the measure of each query."""
-        return -self.measure(self.closed_form(task.support, task.support_y, task.way, self.fit), task.query)
+        options = self.evaluation_options()
+        regions = self.closed_form(task.support, task.support_y, task.way, self.fit, **options)
+        return -self.measure(regions, task.query)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Learning phase of Algorithm 1: queries against the stored regions of the episode's classes."""
@@ -78,13 +91,15 @@ class StoredRegions(Method):
 
     def stored_regions(self, task: Task) -> Any:
         """Look up the episode's classes: learned radius, and learned or re-estimated centre."""
-        if self.centers == "stored":
-            center = self.center[task.classes]  # (B, N, D)
-        else:
-            center = ClassStatistics.of(task.support, task.support_y, task.way).mean
+        center = self.center[task.classes] if self.centers == "stored" else self.episode_centers(task)  # (B, N, D)
         # A sparse gradient: the optimiser leaves alone the rows of classes that the episode did not draw.
         radius = F.embedding(task.classes, self.radius, sparse=True).squeeze(-1)  # (B, N)
         return self.region(center, radius)
+
+    @property
+    def needs_support(self) -> bool:
+        """Stored centres are trained on queries alone."""
+        return self.centers == "episode"
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
         """The radius has its own optimiser and learning rate."""
@@ -102,13 +117,13 @@ class StoredRegions(Method):
         short = [pool.class_names[n] for n, count in enumerate(pool.counts) if not count]
         if short:
             raise DataError(f"{pool}: class {short[0]!r} has no instance to start its region from; leave it out")
-        drawn = []
+        drawn, seed = [], torch.initial_seed() % 2**63  # the run's own: another seed starts from other instances
         for n, members in enumerate(pool.members):
-            order = shuffled(0, INITIALISATION, n, len(members))[: self.init_shot]
+            order = shuffled(seed, INITIALISATION, n, len(members))[: self.init_shot]
             drawn += [(n, members[i]) for i in order]
-        labels, units = np.array(drawn)[shuffled(0, SHUFFLE, 0, len(drawn))].T
+        labels, units = np.array(drawn)[shuffled(seed, SHUFFLE, 0, len(drawn))].T
         items = units if pool.offsets is None else np.searchsorted(pool.offsets, units, side="right") - 1
-        prepared = encoder.prepare(pool.items)
+        prepared = encoder.prepared(pool)
         vectors = []
         for start in range(0, len(items), INIT_BATCH):
             here = slice(start, start + INIT_BATCH)

@@ -1,7 +1,7 @@
 """A task: a padded batch of episodes, as vectors. It is all that a method knows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import IntArray
-from hyperproto.encoders import Units
+from hyperproto.encoders import Encoder, Units
 from hyperproto.episodes import Episode
 
 PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit of none of the classes
@@ -19,9 +19,15 @@ PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit
 class TaskItems:
     """The items themselves, for a method whose `needs` is "items": pairs of texts, gradient adaptation."""
 
-    prepared: Any  # what the encoder's `prepare` returned
+    encoder: Encoder
+    prepared: Any  # what its `prepare` returned
     support: list[IntArray]  # the items of each episode, as indices of `prepared`
     query: list[IntArray]
+
+    @classmethod
+    def of(cls, encoder: Encoder, prepared: Any, episodes: Sequence[Episode]) -> "TaskItems":
+        """Name the items of some episodes."""
+        return cls(encoder, prepared, [e.support for e in episodes], [e.query for e in episodes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,13 @@ class Task:
     def way(self) -> int:
         """How many classes."""
         return self.classes.shape[1]
+
+    def centred(self) -> "Task":
+        """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
+        real = (self.support_y >= 0).to(self.support)
+        share = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, S)
+        middle = torch.einsum("bs,bs...->b...", share, self.support)[:, None]  # (B, 1, *feature_shape)
+        return replace(self, support=self.support - middle, query=self.query - middle)
 
 
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:

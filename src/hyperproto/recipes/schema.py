@@ -2,12 +2,13 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.transforms import Transform
 
-Shot = int | list[int]
-Transform = Literal["none", "unit", "center-unit"]
+Shot = NonNegativeInt | list[NonNegativeInt]  # 0: stored centres need no support in training
+SomeShot = PositiveInt | list[PositiveInt]
 
 
 class _Section(BaseModel):
@@ -55,7 +56,7 @@ class Training(_Section):
     """`[training]`: how long, how the learning rate moves, how often to look."""
 
     steps: PositiveInt
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     schedule: Literal["constant", "linear", "cosine", "step"] = "constant"
     warmup: int = Field(default=0, ge=0)
     decay_every: PositiveInt = 1000
@@ -72,10 +73,10 @@ class Validation(_Section):
 
     split: str = "val"
     way: PositiveInt = 5
-    shot: Shot = 5
+    shot: SomeShot = 5
     query: PositiveInt = 15
     episodes: PositiveInt = 200
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=2**63)
 
 
 class Recipe(_Section):
@@ -103,20 +104,25 @@ def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = Non
         if "encoder" not in recipe.optim:
             problems.append("[optim.encoder] is missing; give it at least a learning rate: lr = 0.001")
     except ValidationError as error:
-        problems = [_in_words(detail) for detail in error.errors()] + problems
+        places: dict[str, list[str]] = {}  # a value that fits no member of a union is one problem, not several
+        for detail in error.errors():
+            place, words = _in_words(detail)
+            places.setdefault(place, []).append(words)
+        problems = [f"{place}{', or '.join(words)}" for place, words in places.items()] + problems
     if problems:
         raise ConfigError(f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
     return recipe
 
 
-def _in_words(detail: Any) -> str:
-    path = [str(part) for part in detail["loc"]]
+def _in_words(detail: Any) -> tuple[str, str]:
+    """Where a mistake is, and what it is."""
+    path = [str(part) for part in detail["loc"] if "int" not in str(part)]  # without the names of a union's members
     dotted = ".".join(path)
     if detail["type"] == "extra_forbidden":
-        return f"{dotted}: {unknown_name('key', path[-1], _keys_at(path[:-1]))}"
+        return f"{dotted}: ", unknown_name("key", path[-1], _keys_at(path[:-1]))
     if detail["type"] == "missing":
-        return f"{dotted} is missing"
-    return f"{dotted} = {detail['input']!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+        return f"{dotted} ", "is missing"
+    return f"{dotted} = {detail['input']!r}: ", f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
 def _keys_at(path: list[str]) -> list[str]:

@@ -35,7 +35,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; has this run been trained?") from None
     except (SafetensorError, OSError) as error:
-        raise DataError(f"{path}: not a readable safetensors file ({error})") from None
+        raise DataError(f"{path}: not a readable safetensors file ({error}); remove it, and train again") from None
     if head.get("format") != FORMAT:
         raise DataError(f"{path}: format {head.get('format')!r}; this version reads {FORMAT!r}")
     return tensors, head["state"]
@@ -44,11 +44,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
     """Fill a model's weights and return the state beside them."""
     tensors, state = load_tensors(path)
+    fill(model, tensors, path)
+    return state
+
+
+def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a model; `path` is where they came from."""
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise DataError(f"{path}: the weights do not fit the model of config.json ({error})") from None
-    return state
 
 
 def optimiser_tensors(optimisers: Mapping[str, Optimizer]) -> dict[str, Tensor]:

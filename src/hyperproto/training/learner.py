@@ -38,7 +38,7 @@ class Learner(nn.Module):
         index, local = _renumbered(episodes)
         items = None
         if self.method.needs == "items":
-            items = TaskItems(prepared, [e.support for e in episodes], [e.query for e in episodes])
+            items = TaskItems.of(self.features, prepared, episodes)
         return self.features.collate(prepared, index), local, items
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:

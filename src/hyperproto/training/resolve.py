@@ -36,8 +36,9 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     ]
     if method.transform is not None and recipe.transform not in (None, method.transform):
         problems.append(f"transform = {recipe.transform!r}: {recipe.method.name} is defined with {method.transform!r}")
-    if getattr(method, "centers", None) == "episode" and recipe.episodes.shot == 0:
-        problems.append('episodes.shot = 0: centers = "episode" are means of the support; draw at least 1')
+    shot = recipe.episodes.shot
+    if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
+        problems.append(f"episodes.shot = {shot}: {recipe.method.name} trains on the support; draw at least 1")
     if problems:
         raise ConfigError(f"{name}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
     return recipe.model_copy(update={"transform": recipe.transform or method.transform or "none"})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto import __version__
+from hyperproto.data import Pool
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write
 from hyperproto.recipes import Recipe, parse
@@ -23,15 +24,17 @@ class Run:
         self.model = self.folder / "model.safetensors"
         self.checkpoint = self.folder / "checkpoint" / "last.safetensors"
 
-    def claim(self, recipe: Recipe, n_classes: int) -> None:
-        """Write the resolved configuration, or make sure that the run already there has the same."""
-        config = {"version": __version__, "n_classes": n_classes, "recipe": recipe.model_dump(mode="json")}
+    def claim(self, recipe: Recipe, pool: Pool) -> None:
+        """Write the resolved configuration, or make sure that the run already there has the same, and the same data."""
+        data = {"n_classes": pool.n_classes, "data_digest": pool.digest}
+        config = {"version": __version__, **data, "recipe": recipe.model_dump(mode="json")}
         if not self.config.exists():
             with atomic_write(self.config) as file:
                 file.write(json.dumps(config, indent=2).encode() + b"\n")
             return
         found = self._read_config()
         different = sorted(_differences(found["recipe"], config["recipe"]))
+        different += [name for name in data if found.get(name) != data[name]]
         if different:
             raise ConfigError(
                 f"{self.folder} holds a run with other settings ({', '.join(different)}); "
@@ -57,6 +60,8 @@ class Run:
     def cut_metrics(self, length: int) -> None:
         """Forget what was logged after the checkpoint."""
         self.metrics.touch()
+        if self.metrics.stat().st_size < length:
+            raise DataError(f"{self.metrics}: shorter than its checkpoint says; remove {self.folder} and train again")
         os.truncate(self.metrics, length)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -69,7 +74,7 @@ class Run:
             _ = config["recipe"], config["n_classes"]
         except FileNotFoundError:
             raise DataError(f"{self.folder}: no config.json here; is it the folder of a run?") from None
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{self.config}: not the configuration of a run ({error!r})") from None
         return config
 

@@ -1,18 +1,20 @@
 """From what a user selects (runs, encoders, methods, fits, transforms) to contenders for an evaluation."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hyperproto.data import Pool, find_dataset, open_pool
-from hyperproto.encoders import TRANSFORMS, Encoder, make_encoder, resolve_encoder
+from hyperproto.encoders import Encoder, make_encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center
 from hyperproto.methods import METHODS, Method, make_method
+from hyperproto.registry import option_problems
 from hyperproto.training.run import Run
+from hyperproto.transforms import TRANSFORMS
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,7 @@ class Source:
     transform: str  # unless told otherwise
     method: Method | None = None  # a run's own, with its learned parameters
     method_name: str | None = None
+    method_options: dict[str, Any] = field(default_factory=dict)  # what the run's recipe said of it
     train_data: tuple[str, str] | None = None  # spec and split that center-unit takes its mean from
 
 
@@ -42,6 +45,7 @@ def run_source(folder: str, pool: Pool) -> Source:
         transform=recipe.transform or "none",
         method=learner.method,
         method_name=recipe.method.name,
+        method_options=recipe.method.options,
         train_data=(recipe.data.spec, recipe.data.split),
     )
 
@@ -69,35 +73,49 @@ def select(
 
     With one method, a fit or a transform that it does not have is an error; with several, each takes those it has.
     """
+    wanted = [(source, name) for source in sources for name in methods or _own_method(source)]
+    names = list(dict.fromkeys(name for _, name in wanted))
+    _check_names(names, fits, transforms, options)
     contenders = []
-    for source in sources:
-        names = methods or ([source.method_name] if source.method_name else [])
-        if not names:
-            raise ConfigError(f"encoder {source.label!r} comes without a method; name one with --method")
-        _check_names(names, fits, transforms)
-        center: Tensor | None = None
-        for name, fit, transform in _combinations(source, names, fits, transforms):
-            if transform == "center-unit" and center is None:
-                center = _center(source)
+    centers: dict[Source, Tensor | None] = {}
+    for source, name in wanted:
+        for fit, transform in _combinations(source, name, fits, transforms, strict=len(names) == 1):
+            if transform == "center-unit" and source not in centers:
+                centers[source] = _center(source)
+            method, own_options = _method(source, name, fit, options)
             where = [source.label] if len(sources) > 1 else []
-            label = " ".join([*where, name, fit, transform, *(f"{key}={value}" for key, value in options.items())])
-            settings = {**source.settings, "options": options}
-            method = _method(source, name, fit, options)
-            contenders.append(Contender(label, source.encoder, method, name, transform, settings, center))
+            changed = [f"{key}={value}" for key, value in options.items() if key in own_options]
+            contenders.append(
+                Contender(
+                    label=" ".join([*where, name, fit, transform, *changed]),
+                    encoder=source.encoder,
+                    method=method,
+                    method_name=name,
+                    transform=transform,
+                    settings={**source.settings, "options": own_options},
+                    center=centers.get(source) if transform == "center-unit" else None,
+                )
+            )
     return contenders
 
 
+def _own_method(source: Source) -> list[str]:
+    if source.method_name is None:
+        raise ConfigError(f"encoder {source.label!r} comes without a method; name one with --method")
+    return [source.method_name]
+
+
 def _combinations(
-    source: Source, names: Sequence[str], fits: Sequence[str], transforms: Sequence[str]
-) -> Iterator[tuple[str, str, str]]:
-    strict = len(names) == 1
-    for name in names:
-        cls: type[Method] = METHODS.get(name)
-        own = (cls.transform,) if cls.transform else TRANSFORMS
-        for fit in _meaningful("fit", name, fits, cls.fits, strict) or [cls.fits[0]]:
-            chosen = _meaningful("transform", name, transforms, own, strict)
-            for transform in chosen or [cls.transform or source.transform]:
-                yield name, fit, transform
+    source: Source, name: str, fits: Sequence[str], transforms: Sequence[str], *, strict: bool
+) -> Iterator[tuple[str, str]]:
+    """Fits and transforms that the method has; by default the run's own, or the method's first."""
+    cls: type[Method] = METHODS.get(name)
+    own_fit = source.method.fit if source.method is not None and name == source.method_name else cls.fits[0]
+    own_transforms = (cls.transform,) if cls.transform else TRANSFORMS
+    for fit in _meaningful("fit", name, fits, cls.fits, strict) or [own_fit]:
+        chosen = _meaningful("transform", name, transforms, own_transforms, strict)
+        for transform in chosen or [cls.transform or source.transform]:
+            yield fit, transform
 
 
 def _meaningful(kind: str, method: str, wanted: Sequence[str], has: Sequence[str], strict: bool) -> list[str]:
@@ -108,19 +126,35 @@ def _meaningful(kind: str, method: str, wanted: Sequence[str], has: Sequence[str
     return kept
 
 
-def _check_names(methods: Sequence[str], fits: Sequence[str], transforms: Sequence[str]) -> None:
-    """Refuse what none of several methods has: each takes what it knows, so a slip of the finger would go unnoticed."""
-    known_fits = {fit for name in methods for fit in METHODS.get(name).fits}
+def _check_names(
+    methods: Sequence[str], fits: Sequence[str], transforms: Sequence[str], options: dict[str, Any]
+) -> None:
+    """Refuse what no method has: each takes what it knows, so that a slip of the finger would go unnoticed."""
+    classes: list[type[Method]] = [METHODS.get(name) for name in methods]
+    known_fits = {fit for cls in classes for fit in cls.fits}
     for kind, wanted, known in (("fit", fits, known_fits), ("transform", transforms, TRANSFORMS)):
         for name in wanted:
+            if len(wanted) > 1 and name not in known:
+                raise ConfigError(unknown_name(kind, name, known))
             if len(methods) > 1 and name not in known:
                 raise ConfigError(unknown_name(f"{kind} of these methods called", name, known))
+    if "fit" in options:
+        raise ConfigError("the fit is not an option of a method here; use --fit")
+    for key, value in options.items():
+        problems = [option_problems("method", n, cls, {key: value}) for n, cls in zip(methods, classes, strict=True)]
+        if all(problems):
+            raise ConfigError(problems[0][0])
 
 
-def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> Method:
-    if source.method is not None and name == source.method_name and not options:
-        return source.method.with_fit(fit)
-    return make_method(name, feature_shape=source.encoder.feature_shape, fit=fit, **options).eval()
+def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tuple[Method, dict[str, Any]]:
+    """The method, and the options it has: the run's own, changed by those given as far as it knows them."""
+    own = source.method_options if name == source.method_name else {}
+    cls: type[Method] = METHODS.get(name)
+    given = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
+    merged = {key: value for key, value in {**own, **given}.items() if key != "fit"}
+    if source.method is not None and name == source.method_name and not given:
+        return source.method.with_fit(fit), merged
+    return make_method(name, feature_shape=source.encoder.feature_shape, fit=fit, **merged).eval(), merged
 
 
 def _center(source: Source) -> Tensor | None:

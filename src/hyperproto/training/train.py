@@ -15,7 +15,7 @@ from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, episode_accuracies, mean_interval, training_center
 from hyperproto.recipes import Recipe
-from hyperproto.training.checkpoint import load_tensors, optimiser_tensors, restore_optimisers, save_tensors
+from hyperproto.training.checkpoint import fill, load_tensors, optimiser_tensors, restore_optimisers, save_tensors
 from hyperproto.training.learner import Learner
 from hyperproto.training.optimisers import make_optimiser, rate
 from hyperproto.training.resolve import resolve
@@ -64,7 +64,6 @@ def train(recipe: Recipe, folder: str | Path, on_step: Callable[[Report], None] 
     pool = open_pool(recipe.data.spec, recipe.data.split)
     recipe = resolve(recipe, pool)
     run = Run(folder)
-    run.claim(recipe, pool.n_classes)
     with torch.random.fork_rng(devices=[]):
         _train(recipe, pool, run, on_step)
     return run
@@ -73,9 +72,10 @@ def train(recipe: Recipe, folder: str | Path, on_step: Callable[[Report], None] 
 def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], None] | None) -> None:
     config, task = recipe.training, recipe.episodes
     learner = Learner.build(recipe, pool.n_classes)
-    prepared = learner.features.prepare(pool.items)
+    prepared = learner.features.prepared(pool)
     sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=config.seed)
     validation = Validation(recipe, pool)
+    run.claim(recipe, pool)  # only now: what cannot be drawn or built leaves no folder behind
     params = learner.parameters_by_optimiser(list(recipe.optim))
     if not any(params.values()):
         raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
@@ -175,6 +175,7 @@ def _named(learner: Learner) -> dict[str, Tensor]:
 
 def _resume(run: Run, learner: Learner, optimisers: dict[str, Optimizer]) -> State:
     tensors, state = load_tensors(run.checkpoint)
-    learner.load_state_dict({key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")})
+    weights = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
+    fill(learner, weights, run.checkpoint)
     restore_optimisers(optimisers, tensors)
     return State(**state)
