@@ -88,6 +88,9 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
     assert trained["run"] == run_folder
     assert 0 < trained["accuracy"] <= 1
     assert "best validation accuracy" in run("train", "glyphs:hyperproto", "--out", run_folder, *overrides)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count("<img") == 2
+    assert "hyperproto train glyphs:hyperproto" in page
     common = ["--data", "glyphs", "--episodes", "20", "--json", "-"]
     found = json.loads(run("evaluate", "--run", run_folder, *common))
     assert (found["method"], found["fit"], found["transform"], found["run"]) == (
@@ -190,6 +193,7 @@ def test_debug_shows_the_traceback_wherever_it_stands() -> None:
         ["evaluate", "--encoder", "identity", "--data", "glyphs", "--way", "many"],
         ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--episodes", "0"],
         ["compare", "--data", "glyphs"],
+        ["methods", "list", "--json", "."],
         ["trane"],
         ["train", "glyphs:protonet", "--no-such-option"],
     ],

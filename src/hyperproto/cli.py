@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,8 +30,17 @@ app.add_typer(data_app, name="data")
 
 EXTRAS = {"torch": "train", "safetensors": "train", "PIL": "images", "matplotlib": "plots", "transformers": "text"}
 
+
+def _json_target(value: str | None) -> str | None:
+    """Refuse a target that cannot be written before the work, not after it."""
+    if value is not None and value != "-" and Path(value).is_dir():
+        raise typer.BadParameter(f"{value} is a folder; name a file, or - for standard output")
+    return value
+
+
 JsonFile = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON there; - for standard output.")
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write JSON there; - for standard output.", callback=_json_target),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
@@ -114,6 +124,10 @@ def train(
     folder = out or Path("runs") / recipe.removesuffix(".toml").replace(":", "-").replace("/", "-")
     with progress_bar(checked.name) as show:
         run = run_training(checked, folder, lambda report: show(report.step, report.steps, report.words()))
+    with suppress(ModuleNotFoundError):  # without matplotlib a run has no page
+        from hyperproto.reports.run_page import write_run_page
+
+        write_run_page(run, checked, f"hyperproto train {recipe} --out {folder}")
     validations = [row for row in run.read_metrics() if "accuracy" in row]
     best = max(validations, key=lambda row: row["accuracy"])
     summary = {key: best[key] for key in ("step", "accuracy", "ci95")}

@@ -44,7 +44,7 @@ def test_splits_of_numbers_and_of_another_length(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"split has shape \(2,\) but y \(4,\)"):
         open_pool(f"vectors:{path}", "a")
     np.savez(path, x=X, y=np.array(["a", 1, None, 2], dtype=object))
-    with pytest.raises(DataError, match="not a readable .npz file of numbers and strings"):
+    with pytest.raises(DataError, match=r"not a readable \.npz file of numbers and strings"):
         open_pool(f"vectors:{path}", "all")
 
 

@@ -2,7 +2,7 @@
 
     sphere = Sphere.fit(support, labels, way=5)      # support (..., S, D), labels (..., S)
     sphere.measure(queries).argmin(-1)               # (..., Q, N), lower is more likely
-    sphere.inside(queries)                           # "none of these" where no class holds the query
+    sphere.inside(queries)                           # nearer to a centre than an example of the class typically is
 
 Everything here is a pure function of arrays of the array API standard: NumPy arrays need no torch, and torch tensors
 carry gradients.

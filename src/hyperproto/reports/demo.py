@@ -106,7 +106,7 @@ def _rows(results: dict[str, list[Result]]) -> list[list[str]]:
 
 
 def _difference_rows(results: dict[str, list[Result]]) -> list[list[str]]:
-    """What HyperProto with its best closed form gains on every other row of the same encoder, in pairs."""
+    """What HyperProto with its default closed form gains on every other row of the same encoder, in pairs."""
     rows = []
     for trainer in TRAINED:
         reference = f"{trainer}: {' '.join(REFERENCE)}"

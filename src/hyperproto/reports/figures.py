@@ -83,6 +83,25 @@ def class_map(vectors: Floats, labels: IntArray, names: Sequence[str], title: st
     return _png(figure)
 
 
+def training_curves(metrics: Sequence[dict[str, Any]], title: str) -> bytes:
+    """Each part of the loss, and the accuracy on the validation episodes with its interval, over the steps."""
+    figure = Figure(figsize=(6.5, 3.6), layout="constrained")
+    axis = figure.subplots()
+    known = {"step", "accuracy", "ci95", "radii", "radius_spread"}
+    for part in sorted(metrics[0].keys() - known):
+        axis.plot([row["step"] for row in metrics], [row[part] for row in metrics], label=f"loss: {part}", linewidth=1)
+    validated = [row for row in metrics if "accuracy" in row]
+    right = axis.twinx()
+    accuracy, ci95 = ([100 * row[key] for row in validated] for key in ("accuracy", "ci95"))
+    right.errorbar([row["step"] for row in validated], accuracy, ci95, color="black", marker="o", markersize=4)
+    right.set_ylabel("validation accuracy, %")
+    axis.set_xlabel("training step")
+    axis.set_ylabel("loss")
+    axis.legend(fontsize=8, loc="center right")
+    axis.set_title(title, fontsize=9)
+    return _png(figure)
+
+
 def radius_curves(metrics: Sequence[dict[str, Any]], title: str) -> bytes:
     """Centred radii of some training classes over the steps: only differences of radii matter in the softmax."""
     rows = [row for row in metrics if "radii" in row]
