@@ -180,15 +180,15 @@ def _write_page(
     show(1, 5, "an episode")
     episode = EpisodeSampler(pool, way=WAY, shot=5, query=QUERY, seed=SEED)[0]
     page.picture(figures.contact_sheet(pool, episode), "The first test episode with 5 shots: support, then queries.")
-    chosen = EpisodeSampler(pool, way=10, shot=0, query=40, seed=SEED)[0]
+    chosen = EpisodeSampler(pool, way=20, shot=0, query=40, seed=SEED)[0]
     names = [pool.class_names[n] for n in chosen.classes]
     for number, (row, source) in enumerate(zip(TRAINED, sources, strict=True), start=2):
         show(number, 5, "unseen classes in the plane")
         vectors = encoded[source.encoder].units.x[torch.from_numpy(chosen.query)].numpy()
         assert chosen.query_y is not None
         page.picture(
-            figures.class_map(vectors, chosen.query_y, names, f"Ten unseen classes, encoder trained by {row}"),
-            "t-SNE of ten unseen classes. Circles: how far each class reaches in this plane.",
+            figures.class_map(vectors, chosen.query_y, names, f"Twenty unseen classes, encoder trained by {row}"),
+            "t-SNE of twenty unseen classes. Circles: how far each class reaches in this plane.",
         )
     show(4, 5, "distances and radii")
     x = encoded[sources[1].encoder].units.x.double().numpy()

@@ -43,6 +43,7 @@ def distance_heatmap(measures: Floats, names: Sequence[str], title: str) -> byte
     axis = figure.subplots()
     image = axis.imshow(rows, aspect="auto", cmap="viridis_r")
     per_class = len(rows) // len(names)
+    names = [_short(name) for name in names]
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=7)
     axis.set_yticks(np.arange(len(names)) * per_class + (per_class - 1) / 2, names, fontsize=7)
     for n in range(1, len(names)):
@@ -70,11 +71,10 @@ def class_map(vectors: Floats, labels: IntArray, names: Sequence[str], title: st
     colours = colormaps["tab20"](np.arange(len(names)) % 20)
     for n, name in enumerate(names):
         own = plane[labels == n]
-        axis.scatter(own[:, 0], own[:, 1], s=14, color=colours[n], label=name)
+        axis.scatter(own[:, 0], own[:, 1], s=7, color=colours[n], label=_short(name))
+        place, reach = tuple(regions.center[n]), float(regions.extent_radius[n])
         axis.add_patch(
-            Circle(
-                tuple(regions.center[n]), float(regions.extent_radius[n]), fill=False, color=colours[n], linewidth=1.5
-            )
+            Circle(place, reach, facecolor=(*colours[n][:3], 0.2), edgecolor="black", linewidth=0.8, zorder=3)
         )
     axis.set_aspect("equal")
     axis.set_axis_off()
@@ -113,6 +113,11 @@ def radius_curves(metrics: Sequence[dict[str, Any]], title: str) -> bytes:
     axis.set_ylabel("radius - mean radius")
     axis.set_title(title, fontsize=9)
     return _png(figure)
+
+
+def _short(name: str) -> str:
+    """A class name without its code point."""
+    return name.partition(" U+")[0]
 
 
 def _png(figure: Figure) -> bytes:
