@@ -52,6 +52,9 @@ def test_evaluate_prints_one_json_object(vectors_file: Path) -> None:
 
 def test_one_episode_has_no_interval(vectors_file: Path) -> None:
     assert evaluate(vectors_file, "--method", "protonet", "--episodes", "1")["ci95"] is None
+    both = ["--method", "protonet", "--method", "cosine", "--episodes", "1", "--json", "-"]
+    pair = json.loads(run("compare", "--encoder", "identity", "--data", f"vectors:{vectors_file}", *both))
+    assert pair["comparisons"][0]["ci95"] is None
 
 
 def test_unequal_shots_and_method_options(vectors_file: Path) -> None:

@@ -46,11 +46,12 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
         "method.temprature=2",
         "encoder.filters=wide",
         "validaton.way=3",
+        "optim.radus.lr=1.0",
     ]
     with pytest.raises(ConfigError) as caught:
         load_recipe("glyphs:protonet", overrides)
     message = str(caught.value)
-    assert message.startswith("glyphs:protonet: 6 problem(s)")
+    assert message.startswith("glyphs:protonet: 7 problem(s)")
     for words in (
         "training.stepz: there is no key 'stepz'; did you mean 'steps'?",
         "optim.encoder.learning_rate: there is no key 'learning_rate'",

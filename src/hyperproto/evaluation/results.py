@@ -27,7 +27,7 @@ class Result:
         return {
             "label": self.label,
             "accuracy": accuracy,
-            "ci95": None if np.isnan(ci95) else ci95,  # one episode has no interval
+            "ci95": _or_none(ci95),
             "episodes": len(self.accuracies),
             **self.settings,
             "metrics": self.metrics,
@@ -43,8 +43,13 @@ def compare(results: Sequence[Result]) -> list[dict[str, Any]]:
     comparisons = []
     for a, b in combinations(results, 2):
         difference, ci95 = paired_difference(a.accuracies, b.accuracies)
-        comparisons.append({"a": a.label, "b": b.label, "difference": difference, "ci95": ci95})
+        comparisons.append({"a": a.label, "b": b.label, "difference": difference, "ci95": _or_none(ci95)})
     return comparisons
+
+
+def _or_none(ci95: float) -> float | None:
+    """One episode has no interval, and JSON no NaN."""
+    return None if np.isnan(ci95) else ci95
 
 
 def accuracy_by_shot(correct: IntArray, total: IntArray, shots: Sequence[int]) -> dict[str, float]:

@@ -75,7 +75,7 @@ class Validation(_Section):
     way: PositiveInt = 5
     shot: SomeShot = 5
     query: PositiveInt = 15
-    episodes: PositiveInt = 200
+    episodes: int = Field(default=200, ge=2)  # one has no interval
     seed: int = Field(default=1, ge=0, lt=2**63)
 
 

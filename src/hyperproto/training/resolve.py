@@ -14,33 +14,8 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     """Read and check `NAME`, `NAME:ROW` or a path, with overrides `section.key=value`."""
     raw = read_recipe(name, overrides)
     problems = _registry_problems(ENCODERS, raw.get("encoder")) + _registry_problems(METHODS, raw.get("method"))
-    recipe = parse(raw, name, problems)
-    method_class: type[Method] = METHODS.get(recipe.method.name)
-    method = method_class(
-        feature_shape=(1,), n_classes=1, **recipe.method.options
-    )  # a tiny one: what does it optimise?
-    problems = [
-        f"optim.{section}: {unknown_name('optimiser section', section, ['encoder', *method.param_groups()])}"
-        for section in recipe.optim
-        if section not in ("encoder", *method.param_groups())
-    ]
-    problems += [
-        f"[optim.{group}] is missing: {recipe.method.name} learns it under an optimiser of its own"
-        for group in method.param_groups()
-        if group not in recipe.optim
-    ]
-    problems += [
-        f"optim.{group}: momentum and weight_decay do not go with rows that are updated only when drawn; leave them out"
-        for group in method.param_groups()
-        if group in recipe.optim and (recipe.optim[group].momentum or recipe.optim[group].weight_decay)
-    ]
-    if method.transform is not None and recipe.transform not in (None, method.transform):
-        problems.append(f"transform = {recipe.transform!r}: {recipe.method.name} is defined with {method.transform!r}")
-    shot = recipe.episodes.shot
-    if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
-        problems.append(f"episodes.shot = {shot}: {recipe.method.name} trains on the support; draw at least 1")
-    if problems:
-        raise ConfigError(f"{name}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
+    recipe = parse(raw, name, problems + _method_problems(raw))
+    method: type[Method] = METHODS.get(recipe.method.name)
     return recipe.model_copy(update={"transform": recipe.transform or method.transform or "none"})
 
 
@@ -55,10 +30,51 @@ def _registry_problems(registry: Registry, section: Any) -> list[str]:
     """Check the name and the options of `[encoder]` or `[method]`; the schema reports what is not even a table."""
     if not isinstance(section, dict) or not isinstance(section.get("name"), str):
         return []
-    options = {key: value for key, value in section.items() if key != "name"}
-    name = section["name"].partition(":")[0]
+    name, options = _named(section)
     try:
         cls = registry.get(name)
     except ConfigError as error:
         return [f"{registry.kind}.name: {error}"]
     return option_problems(registry.kind, name, cls, options)
+
+
+def _method_problems(raw: dict[str, Any]) -> list[str]:
+    """Check what the rest of the recipe must have for its method; what is not a table the schema reports."""
+    section, optim, episodes = raw.get("method"), raw.get("optim"), raw.get("episodes")
+    if not (isinstance(section, dict) and isinstance(section.get("name"), str) and isinstance(optim, dict)):
+        return []
+    name, options = _named(section)
+    if name not in METHODS.names():
+        return []
+    cls: type[Method] = METHODS.get(name)
+    known = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
+    try:  # a tiny one: what does it optimise, and does it take these options?
+        method = cls(feature_shape=(1,), n_classes=1, **known)
+    except ConfigError as error:
+        return [f"method: {error}"]
+    groups = method.param_groups()
+    problems = [
+        f"optim.{section}: {unknown_name('optimiser section', section, ['encoder', *groups])}"
+        for section in optim
+        if section not in ("encoder", *groups)
+    ]
+    for group in groups:
+        own = optim.get(group)
+        if own is None:
+            problems.append(f"[optim.{group}] is missing: {name} learns it under an optimiser of its own")
+        elif isinstance(own, dict) and (own.get("momentum") or own.get("weight_decay")):
+            problems.append(
+                f"optim.{group}: momentum and weight_decay do not go with rows that are updated only when drawn; "
+                "leave them out"
+            )
+    if method.transform is not None and raw.get("transform") not in (None, method.transform):
+        problems.append(f"transform = {raw['transform']!r}: {name} is defined with {method.transform!r}")
+    shot = episodes.get("shot") if isinstance(episodes, dict) else None
+    if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
+        problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")
+    return problems
+
+
+def _named(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Take a section apart: the name (without what follows a colon) and the options."""
+    return section["name"].partition(":")[0], {key: value for key, value in section.items() if key != "name"}
