@@ -25,7 +25,7 @@ def training_step(quick: bool) -> list[Measurement]:
             f"training.steps={repeats + 2}",
             f"training.validate_every={NEVER}",
             f"training.checkpoint_every={NEVER}",
-            "validation.episodes=1",
+            "validation.episodes=2",
             *(["episodes.way=5"] if quick else []),
         ],
     )

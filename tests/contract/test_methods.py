@@ -99,10 +99,10 @@ def test_far_from_the_origin_the_answers_stay(name: str, fit: str) -> None:
     if name in ("cosine", "hyperproto-cone", "logistic"):
         pytest.skip("angles and penalised weights do depend on the origin")
     task = make_task(counts=(5, 5, 5), batch=20)
-    far = changed(task, support=task.support + 1000, query=task.query + 1000)
+    far = changed(task, support=task.support + 1e4, query=task.query + 1e4)
     method = build(name, fit).eval()
     same = (method.scores(far).argmax(-1) == method.scores(task).argmax(-1)).float().mean()
-    assert same > 0.99
+    assert same > 0.98
 
 
 @pytest.mark.parametrize(("name", "fit"), CASES)

@@ -74,6 +74,22 @@ def test_radii_of_classes_that_were_not_drawn_stay(vectors_file: Path, tmp_path:
     assert {n for n in range(8) if moved[n] != still[n]} == drawn
 
 
+def test_every_step_has_new_episodes(vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hyperproto.episodes import EpisodeSampler
+
+    drawn: list[int] = []
+    real = EpisodeSampler.draw
+
+    def draw(self: EpisodeSampler, count: int, start: int = 0) -> Any:
+        if self.pool.split == "train":
+            drawn.extend(range(start, start + count))
+        return real(self, count, start)
+
+    monkeypatch.setattr(EpisodeSampler, "draw", draw)
+    train(load_recipe(str(recipe_file(vectors_file))), tmp_path / "run")
+    assert drawn == list(range(60))  # 30 steps of 2
+
+
 def test_the_global_random_state_is_left_alone(vectors_file: Path, tmp_path: Path) -> None:
     torch.manual_seed(123)
     expected = torch.rand(1)
