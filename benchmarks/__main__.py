@@ -62,8 +62,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "load_average": os.getloadavg(),
-        "platform": platform.platform(),
-        "processor": platform.machine(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **{package: version(package) for package in ("hyperproto", "torch", "numpy")},
     }

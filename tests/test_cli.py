@@ -156,7 +156,7 @@ def test_data_check_counts(vectors_file: Path) -> None:
         (["evaluate", "--run", "no/run", "--data", "glyphs"], "is it the folder of a run?"),
         (
             ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--fit", "bayes"],
-            "it has: point",
+            "Known: point",
         ),
         (
             ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "x"],

@@ -53,19 +53,22 @@ def test_what_is_not_said_is_the_default_of_the_source_and_the_method() -> None:
     ("arguments", "message"),
     [
         (([source()], [], [], []), "encoder 'vectors' comes without a method; name one with --method"),
-        (([source()], ["protonet"], ["bayes"], []), "protonet has no fit 'bayes'; it has: point"),
-        (([source()], ["simpleshot"], [], ["unit"]), "simpleshot has no transform 'unit'; it has: center-unit"),
+        (([source()], ["protonet"], ["bayes"], []), r"no fit of protonet called 'bayes'\. Known: point"),
+        (
+            ([source()], ["simpleshot"], [], ["unit"]),
+            r"no transform of simpleshot called 'unit'; did you mean 'center-unit'\?",
+        ),
         (
             ([source()], ["protonet"], [], ["units"]),
-            "protonet has no transform 'units'; it has: none, unit, center-unit",
+            r"no transform of protonet called 'units'; did you mean 'unit'\?",
         ),
         (
             ([source()], ["protonet", "hyperproto"], ["bays"], []),
-            r"of these methods called 'bays'; did you mean 'bayes'\?",
+            r"fit of protonet or hyperproto called 'bays'; did you mean 'bayes'\?",
         ),
         (
             ([source()], ["protonet", "cosine"], [], ["units"]),
-            r"transform of these methods called 'units'; did you mean",
+            r"transform of protonet or cosine called 'units'; did you mean",
         ),
         (([source()], ["hyperprot"], [], []), r"no method 'hyperprot'; did you mean 'hyperproto'\?"),
     ],
@@ -78,6 +81,7 @@ def test_what_makes_no_sense_is_an_error(arguments: tuple[object, ...], message:
 def test_a_run_keeps_its_own_fit_and_options() -> None:
     own = make_method("hyperproto", feature_shape=(6,), n_classes=3, fit="paper", squared=False)
     options = {"fit": "paper", "squared": False}
+    torch.nn.init.uniform_(own.radius)
     trained = Source("a", {}, Identity(shape=[6]), "none", own, "hyperproto", options)
     [as_trained] = select([trained], [], [], [], {})
     assert (as_trained.label, as_trained.method.fit) == ("hyperproto paper none", "paper")
@@ -85,6 +89,7 @@ def test_a_run_keeps_its_own_fit_and_options() -> None:
     assert changed.label == "hyperproto paper none radius_weight=0.5"
     assert changed.settings["options"] == {"squared": False, "radius_weight": 0.5}
     assert not changed.method.squared  # type: ignore[truthy-bool]
+    assert torch.equal(changed.method.radius, own.radius)  # what it learned is still there
     both = select([trained], ["hyperproto", "protonet"], [], [], {"radius_weight": 0.5})
     assert [c.label for c in both] == ["hyperproto paper none radius_weight=0.5", "protonet point none"]
     with pytest.raises(ConfigError, match="the fit is not an option of a method here; use --fit"):
@@ -96,7 +101,7 @@ def test_a_run_keeps_its_own_fit_and_options() -> None:
 def test_runs_of_different_methods_each_take_the_fits_they_have() -> None:
     found = labels([source("a", "hyperproto"), source("b", "protonet")], [], ["bayes", "paper"], [])
     assert found == ["a hyperproto bayes unit", "a hyperproto paper unit", "b protonet point unit"]
-    with pytest.raises(ConfigError, match=r"no fit 'papr'; did you mean 'paper'\?"):
+    with pytest.raises(ConfigError, match=r"no fit of hyperproto called 'papr'; did you mean 'paper'\?"):
         labels([source("a", "hyperproto")], [], ["bayes", "papr"], [])
 
 

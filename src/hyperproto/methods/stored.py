@@ -30,6 +30,24 @@ class StoredRegions(Method):
 
     radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
 
+    def __init__(
+        self,
+        *,
+        feature_shape: tuple[int, ...],
+        n_classes: int,
+        centers: Literal["stored", "episode"] = "stored",
+        init_shot: int = 5,
+        **options: Any,
+    ) -> None:
+        super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
+        if init_shot < 1:
+            raise ConfigError(f"init_shot {init_shot}: a region starts from at least 1 instance")
+        self.centers = centers
+        self.init_shot = init_shot
+        self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
+        if centers == "stored":
+            self.center = nn.Parameter(torch.zeros(n_classes, *feature_shape))
+
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Any:
         """Fit a region to the support of each class."""
         raise NotImplementedError
@@ -51,24 +69,6 @@ class StoredRegions(Method):
         """Measure queries against regions, (B, Q, N), lower is better."""
         measure: Tensor = region.measure(query)
         return measure
-
-    def __init__(
-        self,
-        *,
-        feature_shape: tuple[int, ...],
-        n_classes: int,
-        centers: Literal["stored", "episode"] = "stored",
-        init_shot: int = 5,
-        **options: Any,
-    ) -> None:
-        super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
-        if init_shot < 1:
-            raise ConfigError(f"init_shot {init_shot}: a region starts from at least 1 instance")
-        self.centers = centers
-        self.init_shot = init_shot
-        self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
-        if centers == "stored":
-            self.center = nn.Parameter(torch.zeros(n_classes, *feature_shape))
 
     @torch.no_grad()
     def setup(self, pool: Pool, encoder: Encoder) -> None:

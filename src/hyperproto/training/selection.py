@@ -71,7 +71,7 @@ def select(
 ) -> list[Contender]:
     """Make every combination that makes sense; an empty list stands for the default of each source or method.
 
-    With one method, a fit or a transform that it does not have is an error; with several, each takes those it has.
+    Of several methods each takes the fits, transforms and options it has; what none of them has is an error.
     """
     wanted = [(source, name) for source in sources for name in methods or _own_method(source)]
     names = list(dict.fromkeys(name for _, name in wanted))
@@ -79,7 +79,7 @@ def select(
     contenders = []
     centers: dict[Source, Tensor | None] = {}
     for source, name in wanted:
-        for fit, transform in _combinations(source, name, fits, transforms, strict=len(names) == 1):
+        for fit, transform in _combinations(source, name, fits, transforms):
             if transform == "center-unit" and source not in centers:
                 centers[source] = _center(source)
             method, own_options = _method(source, name, fit, options)
@@ -106,38 +106,32 @@ def _own_method(source: Source) -> list[str]:
 
 
 def _combinations(
-    source: Source, name: str, fits: Sequence[str], transforms: Sequence[str], *, strict: bool
+    source: Source, name: str, fits: Sequence[str], transforms: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Fits and transforms that the method has; by default the run's own, or the method's first."""
     cls: type[Method] = METHODS.get(name)
     own_fit = source.method.fit if source.method is not None and name == source.method_name else cls.fits[0]
-    own_transforms = (cls.transform,) if cls.transform else TRANSFORMS
-    for fit in _meaningful("fit", name, fits, cls.fits, strict) or [own_fit]:
-        chosen = _meaningful("transform", name, transforms, own_transforms, strict)
+    for fit in [fit for fit in fits if fit in cls.fits] or [own_fit]:
+        chosen = [transform for transform in transforms if transform in _transforms(cls)]
         for transform in chosen or [cls.transform or source.transform]:
             yield fit, transform
 
 
-def _meaningful(kind: str, method: str, wanted: Sequence[str], has: Sequence[str], strict: bool) -> list[str]:
-    """Keep what the method has."""
-    kept = [name for name in wanted if name in has]
-    if wanted and not kept and strict:
-        raise ConfigError(f"{method} has no {kind} {wanted[0]!r}; it has: {', '.join(has)}")
-    return kept
+def _transforms(cls: type[Method]) -> Sequence[str]:
+    return (cls.transform,) if cls.transform else TRANSFORMS
 
 
 def _check_names(
     methods: Sequence[str], fits: Sequence[str], transforms: Sequence[str], options: dict[str, Any]
 ) -> None:
-    """Refuse what no method has: each takes what it knows, so that a slip of the finger would go unnoticed."""
+    """Refuse what none of the methods has: a slip of the finger would otherwise go unnoticed."""
     classes: list[type[Method]] = [METHODS.get(name) for name in methods]
     known_fits = {fit for cls in classes for fit in cls.fits}
-    for kind, wanted, known in (("fit", fits, known_fits), ("transform", transforms, TRANSFORMS)):
+    known_transforms = {transform for cls in classes for transform in _transforms(cls)}
+    for kind, wanted, known in (("fit", fits, known_fits), ("transform", transforms, known_transforms)):
         for name in wanted:
-            if len(wanted) > 1 and name not in known:
-                raise ConfigError(unknown_name(kind, name, known))
-            if len(methods) > 1 and name not in known:
-                raise ConfigError(unknown_name(f"{kind} of these methods called", name, known))
+            if name not in known:
+                raise ConfigError(unknown_name(f"{kind} of {' or '.join(methods)} called", name, known))
     if "fit" in options:
         raise ConfigError("the fit is not an option of a method here; use --fit")
     for key, value in options.items():
@@ -152,9 +146,14 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
     cls: type[Method] = METHODS.get(name)
     given = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
     merged = {key: value for key, value in {**own, **given}.items() if key != "fit"}
-    if source.method is not None and name == source.method_name and not given:
+    shape = source.encoder.feature_shape
+    if source.method is None or name != source.method_name:
+        return make_method(name, feature_shape=shape, fit=fit, **merged).eval(), merged
+    if not given:
         return source.method.with_fit(fit), merged
-    return make_method(name, feature_shape=source.encoder.feature_shape, fit=fit, **merged).eval(), merged
+    method = make_method(name, feature_shape=shape, n_classes=source.method.n_classes, fit=fit, **merged)
+    method.load_state_dict(source.method.state_dict(), strict=False)  # what it learned, as far as the options keep it
+    return method.eval(), merged
 
 
 def _center(source: Source) -> Tensor | None:

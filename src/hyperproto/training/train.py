@@ -75,10 +75,10 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
     prepared = learner.features.prepared(pool)
     sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=config.seed)
     validation = Validation(recipe, pool)
-    run.claim(recipe, pool)  # only now: what cannot be drawn or built leaves no folder behind
     params = learner.parameters_by_optimiser(list(recipe.optim))
     if not any(params.values()):
         raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
+    run.claim(recipe, pool)  # only now: what cannot be drawn or built leaves no folder behind
     optimisers = {
         name: make_optimiser(recipe.optim[name], params[name], tables=name != "encoder")
         for name in params
