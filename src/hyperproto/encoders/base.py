@@ -38,6 +38,10 @@ class Encoder(nn.Module):
     argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
     feature_shape: tuple[int, ...]  # the shape of one unit, usually (D,)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._prepared: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
+
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
         """Constructor options that follow from the data, such as the image size."""
@@ -49,10 +53,9 @@ class Encoder(nn.Module):
 
     def prepared(self, pool: Pool) -> Any:
         """Prepare the items of a pool, once; training, validation and a method's `setup` share it."""
-        known = self.__dict__.setdefault("_prepared", WeakKeyDictionary())
-        if pool not in known:
-            known[pool] = self.prepare(pool.items)
-        return known[pool]
+        if pool not in self._prepared:
+            self._prepared[pool] = self.prepare(pool.items)
+        return self._prepared[pool]
 
     def collate(self, prepared: Any, index: IntArray) -> Any:
         """Make one batch of the items at `index`."""
