@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hyperproto.errors import ConfigError
+from hyperproto.methods.linear import linear_scores
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere
@@ -41,13 +41,11 @@ class HyperProto(StoredRegions):
         return own.get(self.fit, {})
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the linear form where there is one: minus the measure, up to a term that all classes share."""
-        task = task.centred()
+        """Score by the linear form where there is one."""
         if not self.squared:
-            return super().scores(task)
-        options = self.evaluation_options()
-        weights, bias = self.closed_form(task.support, task.support_y, task.way, self.fit, **options).linear()
-        return torch.baddbmm(bias[:, None, :], task.query, weights)  # (B, Q, N)
+            return super().scores(task.centred())
+        labels, options = task.support_y, self.evaluation_options()
+        return linear_scores(task, lambda support: self.closed_form(support, labels, task.way, self.fit, **options))
 
     def region(self, center: Tensor, radius: Tensor) -> Sphere:
         """Make spheres of stored centres and radii."""

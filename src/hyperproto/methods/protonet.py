@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hyperproto.methods.base import Method
+from hyperproto.methods.linear import linear_scores
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics, Point, Sphere
 
@@ -22,10 +22,12 @@ class ProtoNet(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Score by the distance of each query to each mean."""
+        if self.squared:
+            return linear_scores(task, lambda support: Sphere(self._means(support, task)))
         task = task.centred()
-        center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
-        if not self.squared:
-            distance: Tensor = Point(center, squared=False).measure(task.query)
-            return -distance
-        weights, bias = Sphere(center).linear()  # minus the squared distance, up to a term that all classes share
-        return torch.baddbmm(bias[:, None, :], task.query, weights)  # (B, Q, N)
+        distance: Tensor = Point(self._means(task.support, task), squared=False).measure(task.query)
+        return -distance
+
+    def _means(self, support: Tensor, task: Task) -> Tensor:
+        mean: Tensor = ClassStatistics.of(support, task.support_y, task.way).mean  # (B, N, D)
+        return mean

@@ -47,11 +47,15 @@ class Task:
         """How many classes."""
         return self.classes.shape[1]
 
-    def centred(self) -> "Task":
-        """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
+    def middle(self) -> Tensor:
+        """Mean of the support, (B, 1, *feature_shape)."""
         real = (self.support_y >= 0).to(self.support)
         share = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, S)
-        middle = torch.einsum("bs,bs...->b...", share, self.support)[:, None]  # (B, 1, *feature_shape)
+        return torch.einsum("bs,bs...->b...", share, self.support)[:, None]
+
+    def centred(self) -> "Task":
+        """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
+        middle = self.middle()
         return replace(self, support=self.support - middle, query=self.query - middle)
 
 

@@ -1,0 +1,20 @@
+"""Spheres score by one matrix product: minus the measure, up to a term that all classes share."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hyperproto.methods.task import Task
+from hyperproto.regions import Sphere
+
+
+def linear_scores(task: Task, fit: Callable[[Tensor], Sphere]) -> Tensor:
+    """Fit spheres to the support and score the queries, (B, Q, N).
+
+    The spheres are fitted around the support's middle, so that their weights are small however far away the origin is;
+    the queries, most of the data, need not move for that: the bias does.
+    """
+    middle = task.middle()  # (B, 1, D)
+    weights, bias = fit(task.support - middle).linear()  # (B, D, N), (B, N)
+    return torch.baddbmm(bias[:, None, :] - middle @ weights, task.query, weights)
