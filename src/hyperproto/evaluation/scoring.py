@@ -14,7 +14,7 @@ from hyperproto.episodes.random import SHUFFLE, shuffled
 from hyperproto.errors import EpisodeError
 from hyperproto.methods import Method, Task, TaskItems, gather_task
 
-BLOCK_BYTES = 16 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
+BLOCK_BYTES = 8 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
 
 
