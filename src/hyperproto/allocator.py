@@ -10,7 +10,7 @@ def keep_large_blocks() -> bool:
     """Tell glibc to keep freed blocks up to 32 MiB for the next allocation; return whether it was told.
 
     The activations of a convolution are megabytes that are allocated and freed in every step. By default glibc maps and
-    unmaps them each time, and a training step of Conv4 takes 1.4 times as long. It concerns the whole process, so only
+    unmaps them each time, which a training step of Conv4 feels. It concerns the whole process, so only
     programs call this (the command line, the benchmarks), never the library.
     """
     if not sys.platform.startswith("linux"):

@@ -28,7 +28,7 @@ class Conv4(Encoder):
         inputs = [channels, *[filters] * (BLOCKS - 1)]
         self.blocks = nn.Sequential(*(_block(n, filters) for n in inputs))
         self.feature_shape = (filters * side * side,)
-        # the same numbers, 1.6 times as fast on a CPU
+        # the same numbers, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
 
     @classmethod
