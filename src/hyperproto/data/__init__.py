@@ -32,7 +32,11 @@ DATASETS = Registry(
     "data set",
     "hyperproto.data",
     {
+        "cub": "hyperproto.data.cub",
+        "folder": "hyperproto.data.folder",
         "glyphs": "hyperproto.data.glyphs",
+        "miniimagenet": "hyperproto.data.miniimagenet",
+        "omniglot": "hyperproto.data.omniglot",
         "vectors": "hyperproto.data.vectors",
     },
 )

@@ -1,0 +1,57 @@
+"""`cub`: Caltech-UCSD Birds 200-2011, 200 kinds of birds, split 100/50/50 as few-shot papers do."""
+
+import json
+import re
+from pathlib import Path
+
+from hyperproto.data.filetree import FileTree
+from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
+from hyperproto.data.places import data_folder, parse_argument
+from hyperproto.data.pool import Pool, Progress
+from hyperproto.errors import DataError
+
+SUMMARY = "200 kinds of birds, 84 x 84, split 100/50/50 by class: cub[:PATH] (the official layout, or class folders)"
+SPLITS = ("train", "val", "test")
+_CLASS = re.compile(r"\d{3}\.\w+")  # 004.Groove_billed_Ani
+_OF_FOUR = ("train", "val", "train", "test")  # Chen et al., "A Closer Look at Few-shot Classification", 2019
+
+
+def splits(argument: str = "") -> tuple[str, ...]:
+    """Name the splits."""
+    return SPLITS
+
+
+def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
+    """Read the images below folders such as `004.Groove_billed_Ani`, wherever they lie, also in zips.
+
+    The classes of a split are those of `SPLIT.json` (a list of class names) where there is one; otherwise every second
+    class is for training, and the others in turn for validation and test.
+    """
+    path, options = parse_argument("cub", argument, IMAGE_OPTIONS)
+    spec = f"cub:{argument}".rstrip(":")
+    folder = Path(path).expanduser() if path else data_folder("cub")
+    tree = FileTree(folder, archives=True)
+    classes: dict[str, list[str]] = {}
+    for name in filter(is_image, tree.names):
+        parent = name.rpartition("/")[0].rpartition("/")[2]
+        if _CLASS.fullmatch(parent):
+            classes.setdefault(parent, []).append(name)
+    wanted = _wanted(tree, split, classes)
+    found = {name: classes[name] for name in sorted(classes) if name in wanted}
+    if not found:
+        raise DataError(
+            f"{spec}: no images of its {split} classes in {folder}; hyperproto data get cub fetches all 200 classes"
+        )
+    return image_pool(spec, split, tree, found, Decoding.of("cub", options), progress)
+
+
+def _wanted(tree: FileTree, split: str, classes: dict[str, list[str]]) -> set[str]:
+    if f"{split}.json" not in tree.names:
+        return {name for name in classes if _OF_FOUR[(int(name[:3]) - 1) % 4] == split}
+    try:
+        listed = json.loads(tree.read(f"{split}.json"))
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise ValueError("it must be a list of class names")
+    except ValueError as error:
+        raise DataError(f"{tree.path(f'{split}.json')}: {error}") from None
+    return set(listed)

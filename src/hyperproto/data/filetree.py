@@ -1,0 +1,72 @@
+"""Files in a folder or in zip archives, read alike."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+from hyperproto.errors import DataError
+
+
+class FileTree:
+    """The files below a folder, or in a zip archive; `names` are relative paths with slashes.
+
+    With `archives=True` the zip archives that lie directly in the folder count as folders of their own
+    (`images.zip/cats/1.png`), so that a data set may stay as it was downloaded.
+    """
+
+    def __init__(self, root: Path, *, archives: bool = False) -> None:
+        self.root = root
+        self._archives: dict[str, ZipFile] = {}  # by the prefix of their names
+        if root.is_dir():
+            found = [os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - Path is slow on 60,000 files
+                     for folder, _, names in os.walk(root, followlinks=True) for name in names]  # fmt: skip
+            names = [name.replace(os.sep, "/") for name in found]
+            for name in [name for name in names if archives and "/" not in name and name.endswith(".zip")]:
+                names += self._open(f"{name}/", root / name)
+        elif is_zipfile(root):
+            names = self._open("", root)
+        else:
+            problem = "neither a folder nor a zip archive" if root.exists() else "no such folder or zip archive"
+            raise DataError(f"{root}: {problem}")
+        hidden = ("__MACOSX/", "/.", "/__MACOSX/")
+        self.names = sorted(
+            n for n in names if not n.startswith((".", "__MACOSX/")) and not any(h in n for h in hidden)
+        )
+
+    def _open(self, prefix: str, path: Path) -> list[str]:
+        try:
+            self._archives[prefix] = ZipFile(path)
+        except BadZipFile as error:
+            raise DataError(f"{path}: a damaged zip archive ({error}); fetch it again") from None
+        return [f"{prefix}{info.filename}" for info in self._archives[prefix].infolist() if not info.is_dir()]
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of one file; several threads may call this at once."""
+        prefix, archive = self._archive_of(name)
+        if archive is not None:
+            return archive.read(name.removeprefix(prefix))
+        return (self.root / name).read_bytes()
+
+    def path(self, name: str) -> str:
+        """Say where a file lies, for messages."""
+        return f"{self.root}/{name}"
+
+    def stamps(self, names: Iterable[str]) -> Iterable[str]:
+        """Yield a line for each file that changes when the file does; nothing is read."""
+        archive_stamps = {prefix: _stamp(Path(str(a.filename))) for prefix, a in self._archives.items()}
+        for name in names:
+            prefix, archive = self._archive_of(name)
+            yield f"{name} {archive_stamps[prefix] if archive is not None else _stamp(self.root / name)}"
+
+    def _archive_of(self, name: str) -> tuple[str, ZipFile | None]:
+        top, slash, _ = name.partition("/")
+        for prefix in ("", f"{top}{slash}"):
+            if prefix in self._archives:
+                return prefix, self._archives[prefix]
+        return "", None
+
+
+def _stamp(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -1,0 +1,66 @@
+"""Your own images: `folder:PATH`, a folder (or zip archive) with one folder of images for each class."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hyperproto.data.filetree import FileTree
+from hyperproto.data.images import IMAGE_OPTIONS, Decoding, by_hash, image_pool, is_image
+from hyperproto.data.places import parse_argument, whole_number
+from hyperproto.data.pool import Pool, Progress
+from hyperproto.errors import ConfigError, DataError
+
+SUMMARY = (
+    "your own images, one folder a class: folder:PATH[,size=84][,channels=3][,seed=0][,shares=64/16/20][,damaged=skip]"
+)
+SPLITS = ("train", "val", "test")
+OPTIONS = {**IMAGE_OPTIONS, "seed": "0", "shares": "64/16/20"}
+
+
+def splits(argument: str) -> tuple[str, ...]:
+    """`all`, and three sets of classes."""
+    return ("all", *SPLITS)
+
+
+def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
+    """Decode the classes of a split.
+
+    Folders called train, val and test at the top are taken as the splits. Otherwise the classes (never the images of
+    one) are dealt out by `seed`, in the shares given; `all` is every class.
+    """
+    path, options = parse_argument("folder", argument, OPTIONS)
+    if not path:
+        raise ConfigError("folder: no path named; write folder:PATH")
+    tree = FileTree(Path(path).expanduser())
+    classes: dict[str, list[str]] = {}
+    for name in filter(is_image, tree.names):
+        classes.setdefault(name.rpartition("/")[0], []).append(name)
+    loose = classes.pop("", [])
+    if not classes:
+        found = f"{len(loose)} images that lie in no folder" if loose else "no images"
+        raise DataError(f"folder:{path}: {found}; put the images of each class into a folder of the class's name")
+    chosen = {name: classes[name] for name in _choose(split, classes, options)}
+    if not chosen:
+        raise DataError(
+            f"folder:{path}: none of its {len(classes)} classes falls to {split!r} in shares of {options['shares']}; "
+            "use --split all, or other shares"
+        )
+    top = f"{split}/"
+    named = {name.removeprefix(top): files for name, files in sorted(chosen.items())}
+    return image_pool(f"folder:{argument}", split, tree, named, Decoding.of("folder", options), progress)
+
+
+def _choose(split: str, classes: Mapping[str, list[str]], options: Mapping[str, str]) -> list[str]:
+    if split == "all":
+        return list(classes)
+    if all(name.partition("/")[0] in SPLITS and "/" in name for name in classes):
+        return [name for name in classes if name.startswith(f"{split}/")]
+    order = by_hash(classes, whole_number("folder", "seed", options["seed"], 0))
+    try:
+        shares = [int(share) for share in options["shares"].split("/")]
+    except ValueError:
+        shares = []
+    if len(shares) != len(SPLITS) or min(shares) < 0 or sum(shares) == 0:
+        raise ConfigError(f"folder: shares={options['shares']} will not do; write train/val/test, such as 64/16/20")
+    ends = [0, *(round(sum(shares[: i + 1]) * len(order) / sum(shares)) for i in range(len(shares)))]
+    place = SPLITS.index(split)
+    return order[ends[place] : ends[place + 1]]

@@ -1,0 +1,172 @@
+"""Image files to a pool: decoded once, in parallel, into a memory-mapped array of bytes in the cache folder."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.data.filetree import FileTree
+from hyperproto.data.places import one_of, whole_number
+from hyperproto.data.pool import IntArray, Pool, Progress
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import atomic_write, cache_dir
+
+Images = NDArray[np.uint8]
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+CACHE_VERSION = 1  # raise it whenever the same file would be decoded to other bytes
+_WINDOW = 1024  # images decoded before they are written: bounds the memory
+_NAMED = 10  # damaged files that a message names
+
+IMAGE_OPTIONS = {"size": "84", "channels": "3", "damaged": "refuse"}  # what the spec of every image data set may set
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How files become bytes: side in pixels, 1 or 3 channels, and what happens to a damaged file."""
+
+    size: int
+    channels: int
+    skip_damaged: bool
+
+    @classmethod
+    def of(cls, name: str, options: Mapping[str, str]) -> "Decoding":
+        """Read the options of a data spec."""
+        return cls(
+            size=whole_number(name, "size", options["size"], 1),
+            channels=int(one_of(name, "channels", options["channels"], ("1", "3"))),
+            skip_damaged=one_of(name, "damaged", options["damaged"], ("refuse", "skip")) == "skip",
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one image: grey ones have no channel axis."""
+        return (self.size, self.size) if self.channels == 1 else (self.size, self.size, self.channels)
+
+
+def is_image(name: str) -> bool:
+    """Tell an image file by its suffix."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def image_pool(
+    spec: str, split: str, tree: FileTree, classes: Mapping[str, list[str]], how: Decoding, progress: Progress | None
+) -> Pool:
+    """Decode the files of each class. A damaged file is an error, or skipped with a warning: never in silence."""
+    files = [name for names in classes.values() for name in names]
+    labels = np.repeat(np.arange(len(classes)), [len(names) for names in classes.values()])
+    if not files:
+        raise DataError(f"{spec} ({split}): no images of this split below {tree.root}")
+    images, kept, damaged = _decoded(tree, files, how, progress)
+    if damaged:
+        shown = "\n".join(f"- {tree.path(name)}: {reason}" for name, reason in damaged[:_NAMED])
+        more = f"\n- and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        found = f"{spec} ({split}): {len(damaged)} of {len(files)} images cannot be read"
+        if not how.skip_damaged:
+            comma = "," if ":" in spec else ":,"
+            raise DataError(
+                f"{found}; mend or remove them, or leave them out with {spec}{comma}damaged=skip\n{shown}{more}"
+            )
+        warn(f"{found} and are left out\n{shown}{more}", stacklevel=2)
+    return Pool(images, labels[kept], tuple(classes), name=spec, split=split)
+
+
+def _decoded(
+    tree: FileTree, files: list[str], how: Decoding, progress: Progress | None
+) -> tuple[Images, IntArray, list[tuple[str, str]]]:
+    """Return the images, which of the files they are, and the damaged files with what is wrong with each."""
+    folder = cache_dir() / "images"
+    key = _key(tree, files, how)
+    content, index = folder / f"{key}.bytes", folder / f"{key}.json"
+    found = _read_index(index, content, how)
+    if found is None:
+        try:
+            found = _decode_all(tree, files, how, content, progress)
+            with atomic_write(index) as file:  # last: where it is, the content is whole
+                file.write(json.dumps(found).encode())
+        except OSError as error:
+            raise DataError(f"images cannot be kept in {folder} ({error}); set HYPERPROTO_CACHE to another") from None
+    gone = {name for name, _ in found["damaged"]}
+    kept = np.array([row for row, name in enumerate(files) if name not in gone], np.int64)
+    images: Images = np.empty((0, *how.shape), np.uint8)  # a file of no bytes cannot be mapped
+    if len(kept):
+        images = np.memmap(content, np.uint8, "r", shape=(len(kept), *how.shape))
+    return images, kept, [(name, reason) for name, reason in found["damaged"]]
+
+
+def _key(tree: FileTree, files: list[str], how: Decoding) -> str:
+    """Name a cache file by all that its bytes depend on."""
+    decoder = f"v{CACHE_VERSION} pillow {version('pillow')} {how.shape} {tree.root.resolve()}"
+    lines = [decoder, *tree.stamps(files)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
+
+
+def _read_index(index: Path, content: Path, how: Decoding) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(index.read_text())
+        whole = content.stat().st_size == found["images"] * int(np.prod(how.shape))
+    except (OSError, ValueError, KeyError):
+        return None
+    return found if whole else None
+
+
+def _decode_all(
+    tree: FileTree, files: list[str], how: Decoding, content: Path, progress: Progress | None
+) -> dict[str, Any]:
+    decode = _decoder(how)
+
+    def attempt(name: str) -> Images | str:
+        try:
+            return decode(tree.read(name))
+        except Exception as error:  # whatever a decoder makes of damage
+            return f"{type(error).__name__}: {error}"
+
+    damaged, images = [], 0
+    with atomic_write(content) as file, ThreadPoolExecutor(os.cpu_count()) as threads:
+        for start in range(0, len(files), _WINDOW):
+            window = files[start : start + _WINDOW]
+            for name, result in zip(window, threads.map(attempt, window), strict=True):
+                if isinstance(result, str):
+                    damaged.append((name, result))
+                else:
+                    file.write(result.tobytes())
+                    images += 1
+            if progress is not None:
+                progress(start + len(window), len(files))
+    return {"images": images, "damaged": damaged}
+
+
+def _decoder(how: Decoding) -> Callable[[bytes], Images]:
+    """Make the function from a file's bytes to pixels: upright, shorter side to `size`, centre cut out."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise ConfigError(f"images are read with Pillow ({error}); pip install 'hyperproto[images]'") from error
+
+    def decode(data: bytes) -> Images:
+        with Image.open(BytesIO(data)) as opened:
+            opened.draft("RGB" if how.channels == 3 else "L", (how.size, how.size))  # large JPEGs: decode less
+            image: Image.Image = ImageOps.exif_transpose(opened)
+            if image.has_transparency_data:  # on white, as a browser shows it
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+            image = image.convert("RGB" if how.channels == 3 else "L")
+            fitted = ImageOps.fit(image, (how.size, how.size), Image.Resampling.BILINEAR)
+        return np.asarray(fitted)
+
+    return decode
+
+
+def by_hash(names: Iterable[str], seed: int) -> list[str]:
+    """Put names in an order that looks random, is the same everywhere, and changes little when a name is added."""
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())

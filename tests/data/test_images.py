@@ -1,0 +1,236 @@
+"""Decoding into the cache, and `folder:PATH`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hyperproto.data import open_pool
+from hyperproto.data.filetree import FileTree
+from hyperproto.data.images import Decoding, by_hash, image_pool
+from hyperproto.errors import ConfigError, DataError
+from tests.data.pictures import class_folders, encoded, picture, write_tree
+
+PLAIN = Decoding(size=12, channels=3, skip_damaged=False)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test its own cache folder."""
+    monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "images"
+
+
+@pytest.mark.parametrize("root", ["photos", "photos.zip"])
+def test_pixels_are_those_that_pillow_decodes_file_by_file(tmp_path: Path, root: str) -> None:
+    files = {f"{c}/{i}.png": encoded(picture(10 * c + i)) for c in range(3) for i in range(4)}
+    path = write_tree(tmp_path / root, files)
+    pool = open_pool(f"folder:{path},size=12", "all")
+    assert pool.class_names == ("0", "1", "2")
+    assert isinstance(pool.items, np.memmap)
+    for row, (c, i) in enumerate((c, i) for c in range(3) for i in range(4)):
+        assert pool.labels[row] == c
+        assert np.array_equal(pool.items[row], np.asarray(picture(10 * c + i)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("PNG", "L"), ("PNG", "RGBA"), ("PNG", "P"), ("PNG", "1"), ("JPEG", "CMYK"), ("WEBP", "RGB"), ("GIF", "P")],
+)
+def test_every_kind_of_image_becomes_bytes_of_one_shape(tmp_path: Path, kind: str, mode: str) -> None:
+    image = picture(1, (40, 20), mode)
+    write_tree(tmp_path / "x", {f"a/1.{kind.lower().replace('jpeg', 'jpg')}": encoded(image, kind)})
+    colour = open_pool(f"folder:{tmp_path}/x,size=8", "all")
+    grey = open_pool(f"folder:{tmp_path}/x,size=8,channels=1", "all")
+    assert colour.items.shape == (1, 8, 8, 3)
+    assert grey.items.shape == (1, 8, 8)
+    middle = np.asarray(image.convert("RGB").resize((40, 20)), float)[:, 10:30].mean((0, 1))  # the centre is kept
+    assert np.abs(colour.items[0].mean((0, 1)) - middle).max() < 12
+
+
+def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+    write_tree(tmp_path / "x", {"a/1.png": encoded(Image.new("RGBA", (6, 6), (255, 0, 0, 0)))})
+    assert (open_pool(f"folder:{tmp_path}/x,size=6", "all").items == 255).all()
+
+
+def test_a_photograph_is_turned_upright(tmp_path: Path) -> None:
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[:4] = 255  # white above
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held turned: show it a quarter to the right
+    (tmp_path / "x" / "a").mkdir(parents=True)
+    Image.fromarray(pixels).save(tmp_path / "x" / "a" / "1.png", exif=exif)
+    items = open_pool(f"folder:{tmp_path}/x,size=8", "all").items[0]
+    assert items[:, 4:].mean() > 250
+    assert items[:, :4].mean() < 5
+
+
+def test_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(2, 3))
+    calls: list[tuple[int, int]] = []
+    first = open_pool(f"folder:{path},size=12", "all", lambda done, total: calls.append((done, total)))
+    assert calls == [(6, 6)]
+    monkeypatch.setattr(FileTree, "read", lambda *_: pytest.fail("read again"))
+    again = open_pool(f"folder:{path},size=12", "all")
+    assert again.digest == first.digest
+    assert len(list(cache.glob("*.bytes"))) == 1
+
+
+def test_a_changed_file_and_other_settings_are_decoded_anew(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(2, 3))
+    first = open_pool(f"folder:{path},size=12", "all").digest
+    (path / "class00" / "1.png").write_bytes(encoded(picture(77, (13, 13))))
+    assert open_pool(f"folder:{path},size=12", "all").digest != first
+    assert open_pool(f"folder:{path},size=9", "all").items.shape == (6, 9, 9, 3)
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "index"])
+def test_a_harmed_cache_is_made_again(tmp_path: Path, cache: Path, harm: str) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(2, 3))
+    whole = open_pool(f"folder:{path},size=12", "all").digest
+    content, index = next(cache.glob("*.bytes")), next(cache.glob("*.json"))
+    if harm == "cut":
+        content.write_bytes(content.read_bytes()[:-1])
+    elif harm == "gone":
+        content.unlink()
+    else:
+        index.write_text("{")
+    assert open_pool(f"folder:{path},size=12", "all").digest == whole
+
+
+def test_a_damaged_image_is_refused_by_path_or_skipped_with_a_warning(tmp_path: Path) -> None:
+    files = class_folders(2, 3)
+    files["class01/2.png"] = files["class01/2.png"][:60]  # cut off
+    files["class00/0.png"] = b"not an image"
+    path = write_tree(tmp_path / "photos", files)
+    message = (
+        r"2 of 6 images cannot be read; mend or remove them, or leave them out with folder:\S+,size=12,damaged=skip"
+    )
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(DataError, match=message) as caught:
+            open_pool(f"folder:{path},size=12", "all")
+        for name in ("class01/2.png", "class00/0.png"):
+            assert f"{path}/{name}: " in str(caught.value)
+        with pytest.warns(UserWarning, match=r"2 of 6 images cannot be read and are left out\n- \S+class00/0.png: "):
+            pool = open_pool(f"folder:{path},size=12,damaged=skip", "all")
+    assert pool.counts.tolist() == [2, 2]
+    assert np.array_equal(pool.items[0], np.asarray(picture(1)))
+    assert np.array_equal(pool.items[2], np.asarray(picture(100)))
+
+
+def test_many_damaged_images_are_counted(tmp_path: Path) -> None:
+    files = {f"a/{i:02d}.png": b"" for i in range(13)}
+    path = write_tree(tmp_path / "photos", files)
+    with pytest.raises(DataError, match=r"13 of 13 images (.|\n)*09.png(.|\n)*- and 3 more"):
+        open_pool(f"folder:{path}", "all")
+    with pytest.warns(UserWarning, match="13 of 13"):
+        assert len(open_pool(f"folder:{path},damaged=skip", "all")) == 0
+
+
+def test_a_damaged_member_of_an_archive_is_named(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "photos.zip", class_folders(1, 3))
+    content = bytearray(path.read_bytes())
+    place = content.find(b"IDAT") + 8
+    content[place : place + 4] = b"\0\0\0\0"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"1 of 3 images .*\n- \S+photos.zip/class00/0.png: .*CRC"):
+        open_pool(f"folder:{path}", "all")
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(1, 1))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"images cannot be kept in .*; set HYPERPROTO_CACHE to another"):
+        open_pool(f"folder:{path}", "all")
+
+
+def test_a_pool_of_no_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"spec \(test\): no images of this split"):
+        image_pool("spec", "test", FileTree(tmp_path), {"a": []}, PLAIN, None)
+
+
+def test_classes_are_dealt_out_by_seed_and_share(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(10, 1))
+    spec = f"folder:{path},size=4,shares=5/2/3"
+    parts = {split: open_pool(spec, split).class_names for split in ("train", "val", "test")}
+    assert [len(names) for names in parts.values()] == [5, 2, 3]
+    assert sorted(sum(parts.values(), ())) == [f"class{c:02d}" for c in range(10)]
+    assert open_pool(f"{spec},seed=1", "train").class_names != parts["train"]
+    assert open_pool(spec, "all").n_classes == 10
+
+
+def test_folders_called_train_val_and_test_are_the_splits(tmp_path: Path) -> None:
+    files = {**class_folders(3, 1, "train/a"), **class_folders(2, 1, "val/b"), **class_folders(1, 2, "test/c")}
+    path = write_tree(tmp_path / "photos", files)
+    assert open_pool(f"folder:{path}", "train").class_names == ("a00", "a01", "a02")
+    assert open_pool(f"folder:{path}", "test").class_names == ("c00",)
+    assert open_pool(f"folder:{path}", "all").n_classes == 6
+
+
+def test_what_a_mac_and_an_editor_leave_behind_is_passed_over(tmp_path: Path) -> None:
+    files = {
+        **class_folders(1, 1),
+        "__MACOSX/class00/._0.png": b"x",
+        ".DS_Store": b"",
+        "class00/.1.png": b"",
+        "notes.txt": b"",
+    }
+    pool = open_pool(f"folder:{write_tree(tmp_path / 'p.zip', files)}", "all")
+    assert (len(pool), pool.class_names) == (1, ("class00",))
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("", "no path named; write folder:PATH"),
+        ("nowhere", "nowhere: no such folder or zip archive"),
+        ("{}/loose", "2 images that lie in no folder; put the images of each class into a folder"),
+        ("{}/empty", "no images; put the images of each class into a folder"),
+        ("{}/text.txt", "neither a folder nor a zip archive"),
+        ("{}/good,sise=3", "there is no option 'sise'; did you mean 'size'"),
+        ("{}/good,size=0", "size=0 will not do; write a whole number from 1 on"),
+        ("{}/good,channels=2", "there is no channels '2'"),
+        ("{}/good,damaged=maybe", "there is no damaged 'maybe'"),
+        ("{}/good,shares=1/2", "shares=1/2 will not do; write train/val/test, such as 64/16/20"),
+        ("{}/good,shares=a/b/c", "shares=a/b/c will not do"),
+        ("{}/good,seed=x", "seed=x will not do"),
+    ],
+)
+def test_mistakes_in_a_spec(tmp_path: Path, argument: str, message: str) -> None:
+    write_tree(tmp_path / "good", class_folders(3, 1))
+    write_tree(tmp_path / "loose", {"a.png": b"", "b.png": b""})
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.txt").write_text("x")
+    with pytest.raises((ConfigError, DataError), match=message):
+        open_pool(f"folder:{argument.format(tmp_path)}", "train")
+
+
+def test_a_split_that_gets_no_class_is_an_error(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "good", class_folders(2, 1))
+    with pytest.raises(DataError, match="none of its 2 classes falls to 'test' in shares of 64/16/20; use --split all"):
+        open_pool(f"folder:{path}", "test")
+
+
+def test_a_path_may_hold_commas_and_equals_signs(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "photos,a=3", class_folders(1, 1))
+    assert open_pool(f"folder:{path}", "all").items.shape == (1, 84, 84, 3)
+    assert open_pool(f"folder:{path},size=5", "all").items.shape == (1, 5, 5, 3)
+
+
+def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
+    path = write_tree(tmp_path / "d" / "x.zip", class_folders(1, 1))
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(DataError, match=r"x.zip: a damaged zip archive"):
+        FileTree(path.parent, archives=True)
+
+
+def test_the_order_by_hash_is_fixed_and_hardly_changes_with_one_more_name() -> None:
+    names = [f"name {i}" for i in range(50)]
+    order = by_hash(names, 0)
+    assert order[:3] == ["name 1", "name 40", "name 0"]
+    more = by_hash([*names, "another"], 0)
+    more.remove("another")
+    assert more == order
+    assert by_hash(names, 1) != order
