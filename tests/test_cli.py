@@ -135,8 +135,50 @@ def test_lists() -> None:
     assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}
     shown = json.loads(run("recipes", "show", "glyphs:hyperproto", "-o", "training.steps=3", "--json", "-"))
     assert shown["training"]["steps"] == 3
-    assert '"expected"' in run("recipes", "show", "glyphs:hyperproto")
+    assert 'expected = "' in run("recipes", "show", "glyphs:hyperproto")
     assert "glyphs" in run("data", "list")
+
+
+TABLE = """
+[table]
+title = "A table"
+episodes = 50
+query = 5
+columns = [{ name = "5-way 1-shot", data = "glyphs", way = 5, shot = 1 }]
+[[published]]
+method = "ProtoNet"
+backbone = "Conv"
+numbers = { "5-way 1-shot" = [46.44, 0.60] }
+"""
+
+
+def test_report_a_table_with_a_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(TABLE)
+    small = ["training.steps=1", "episodes.way=5", "validation.episodes=5", "encoder.filters=4"]
+    small.append('paper={table="mine", method="ProtoNet", backbone="Conv", note="4 filters"}')
+    overrides = [part for override in small for part in ("-o", override)]
+    run("train", "glyphs:protonet", "--out", str(tmp_path / "runs" / "small"), *overrides)
+    files = ["--json", str(tmp_path / "a.json"), "--out", str(tmp_path / "a.md")]
+    printed = run("report", str(tmp_path / "mine.toml"), "--runs", str(tmp_path / "runs"), "--episodes", "6", *files)
+    content = json.loads((tmp_path / "a.json").read_text())
+    [column] = content["columns"]
+    assert f"6 episodes, seed 0, hash {column['episode_hash']}" in " ".join(printed.split())
+    assert "46.44 ± 0.60" in printed
+    [ours] = content["rows"][0]["ours"]
+    assert (ours["recipe"], ours["note"]) == (None, "4 filters")
+    assert [result["label"] for result in ours["results"]] == [
+        "protonet point none",
+        "cosine point none",
+        "simpleshot point center-unit",
+    ]
+    assert "| **ProtoNet** | **Conv** | **46.44 ± 0.60** |" in (tmp_path / "a.md").read_text()
+
+
+def test_report_a_table_without_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = json.loads(run("report", "table4", "--json", "-"))
+    assert content["rows"][0]["published"]["percent"] == {"5-way 1-shot": [62.43, 0.63], "5-way 5-shot": [76.03, 0.5]}
+    assert content["rows"][0]["to_run"] == ["table4:cone-1shot", "table4:cone-5shot"]
 
 
 def test_data_check_counts(vectors_file: Path) -> None:
@@ -168,6 +210,8 @@ def test_data_check_counts(vectors_file: Path) -> None:
             "at least 1 example",
         ),
         (["methods", "list", "--json", "/proc/none.json"], "check the path and your rights to it"),
+        (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table3, table4, table5"),
+        (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
     ],
 )
 def test_a_users_mistake_is_one_clear_paragraph(arguments: list[str], words: str) -> None:
@@ -196,6 +240,8 @@ def test_debug_shows_the_traceback_wherever_it_stands() -> None:
         ["evaluate", "--encoder", "identity", "--data", "glyphs", "--way", "many"],
         ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--episodes", "0"],
         ["compare", "--data", "glyphs"],
+        ["report", "table3", "--episodes", "1"],
+        ["report", "table3", "--out", "."],
         ["methods", "list", "--json", "."],
         ["trane"],
         ["train", "glyphs:protonet", "--no-such-option"],

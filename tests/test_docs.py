@@ -14,6 +14,7 @@ from hyperproto.cli import app
 from hyperproto.data import DATASETS, Pool, open_pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.methods import METHODS, make_method
+from tests.data.pictures import class_folders, write_tree
 from tests.methods.conftest import make_task
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +82,39 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert names["inside"].shape == (75, 5)
 
 
-@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "CHANGELOG.md"])
+def commands(document: str, start: str) -> list[list[str]]:
+    """Shell commands in indented blocks that begin with `start`, as arguments."""
+    joined = (ROOT / document).read_text().replace("\\\n", " ")
+    lines = [line.strip().partition("  #")[0] for line in joined.splitlines() if line.startswith("    ")]
+    return [shlex.split(line)[1:] for line in lines if line.startswith(start)]
+
+
+def test_a_stranger_may_use_images_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tree(tmp_path / "photos", class_folders(10, 20))
+
+    def done(arguments: list[str], *more: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    for document in ("README.md", "docs/images.md"):
+        [check] = commands(document, "hyperproto data check folder:photos")
+        assert "photos" in done(check)
+    [compare] = commands("README.md", "hyperproto compare --data folder:photos")
+    assert "hyperproto bayes unit" in done(compare, "--episodes", "5")
+    [evaluate] = commands("docs/images.md", "hyperproto evaluate --data folder:photos")
+    assert "hyperproto bayes unit" in done(evaluate, "--episodes", "5")
+    [train] = commands("docs/images.md", "hyperproto train miniimagenet-conv4:protonet")
+    small = ["data.spec=folder:photos,size=16,shares=5/5/0", "training.steps=2", "validation.episodes=2",
+             "episodes.way=5"]  # fmt: skip
+    done(train, *(part for setting in small for part in ("-o", setting)))
+    assert (tmp_path / "runs" / "photos" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "document", ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "docs/images.md", "CHANGELOG.md"]
+)
 def test_every_path_that_a_document_names_exists(document: str) -> None:
     text = (ROOT / document).read_text()
     for path in re.findall(

@@ -1,6 +1,7 @@
 """The command line: thin. Exit codes: 0; 1 for a mistake that the user can mend; 2 for wrong usage."""
 
 import json
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,10 @@ app.add_typer(recipes_app, name="recipes")
 app.add_typer(methods_app, name="methods")
 app.add_typer(data_app, name="data")
 
-EXTRAS = {"torch": "train", "safetensors": "train", "PIL": "images", "matplotlib": "plots", "transformers": "text"}
+EXTRAS = {
+    "torch": "train", "safetensors": "train", "PIL": "images", "pooch": "images", "requests": "images",
+    "matplotlib": "plots", "transformers": "text",
+}  # fmt: skip
 
 
 def _json_target(value: str | None) -> str | None:
@@ -116,14 +120,15 @@ def train(
     json_file: JsonFile = None,
 ) -> None:
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
+    from hyperproto.recipes import run_name
     from hyperproto.reports.console import progress_bar
     from hyperproto.training import load_recipe
     from hyperproto.training import train as run_training
 
     checked = load_recipe(recipe, override)
-    folder = out or Path("runs") / recipe.removesuffix(".toml").replace(":", "-").replace("/", "-")
-    with progress_bar(checked.name) as show:
-        run = run_training(checked, folder, lambda report: show(report.step, report.steps, report.words()))
+    folder = out or Path("runs") / run_name(recipe)
+    with progress_bar("train") as show:
+        run = run_training(checked, folder, lambda report: show(report.step, report.steps, report.words()), show)
     with suppress(ModuleNotFoundError):  # without matplotlib a run has no page
         from hyperproto.reports.run_page import write_run_page
 
@@ -159,11 +164,11 @@ def evaluate(
     """Measure one method on episodes of unseen classes."""
     if (run is None) == (encoder is None):
         raise typer.BadParameter("give one of --run and --encoder", param_hint="--run")
-    results = _evaluate(
-        data, _one(run), _one(encoder), _one(method), _one(fit), _one(transform), option, split,
-        {"way": way, "shot": _shots(shot), "query": query, "episodes": episodes, "seed": seed},
+    [results] = _evaluate(
+        data, _one(run), _one(encoder), _one(method), _one(fit), _one(transform), option, split, [shot],
+        {"way": way, "query": query, "episodes": episodes, "seed": seed},
     )  # fmt: skip
-    _show(results, results[0].to_json(), json_file)
+    _show([results], results[0].to_json(), json_file)
 
 
 @app.command()
@@ -176,7 +181,9 @@ def compare(
     transform: Annotated[list[str] | None, typer.Option(help="A feature transform; repeatable.")] = None,
     split: Split = "test",
     way: Way = 5,
-    shot: Shot = "5",
+    shot: Annotated[
+        list[str] | None, typer.Option(help="Support examples a class (default: 5), or 1,1,2,5,20; repeatable.")
+    ] = None,
     query: Query = 15,
     episodes: EpisodeCount = 1000,
     seed: Seed = 0,
@@ -188,11 +195,42 @@ def compare(
 
     if not run and not encoder:
         raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
-    results = _evaluate(
-        data, run or [], encoder or [], method or [], fit or [], transform or [], option, split,
-        {"way": way, "shot": _shots(shot), "query": query, "episodes": episodes, "seed": seed},
+    columns = _evaluate(
+        data, run or [], encoder or [], method or [], fit or [], transform or [], option, split, shot or ["5"],
+        {"way": way, "query": query, "episodes": episodes, "seed": seed},
     )  # fmt: skip
-    _show(results, {"results": [result.to_json() for result in results], "comparisons": pairs(results)}, json_file)
+    shots = [column[0].settings["shot"] for column in columns]
+    content = {
+        "command": shlex.join(["hyperproto", *sys.argv[1:]]),
+        "results": [result.to_json() for column in columns for result in column],
+        "comparisons": [{"shot": k, **row} for k, column in zip(shots, columns, strict=True) for row in pairs(column)],
+    }
+    _show(columns, content, json_file)
+
+
+@app.command()
+def report(
+    table: Annotated[str, typer.Argument(help="table3, table4, table5, or a path that ends in .toml, with a [table].")],
+    runs: Annotated[Path | None, typer.Option(help="Folder that holds the runs (default: runs).")] = None,
+    episodes: Annotated[int | None, typer.Option(min=2, help="How many episodes (default: the table's).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the table there, as Markdown.", dir_okay=False)] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes."""
+    from hyperproto.files import atomic_write
+    from hyperproto.reports.console import progress_bar
+    from hyperproto.reports.table_text import caption, markdown, rich_table
+    from hyperproto.reports.tables import make_report
+
+    with progress_bar("report") as show:
+        made = make_report(table, runs, episodes, show)
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write(markdown(made).encode())
+    if json_file:
+        _write_json(made.to_json(), json_file)
+    if json_file != "-":
+        Console().print(rich_table(made), *caption(made), sep="\n", markup=False, highlight=False)
 
 
 @recipes_app.command("list")
@@ -208,14 +246,15 @@ def recipes_list(json_file: JsonFile = None) -> None:
 
 @recipes_app.command("show")
 def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = None) -> None:
-    """Print a recipe, complete, with its cost and the number it should reach."""
+    """Print a recipe, complete, with its cost, the number it should reach and the published one; it is TOML."""
+    from hyperproto.reports.recipe_text import recipe_text
     from hyperproto.training import load_recipe
 
-    content = load_recipe(recipe, override).model_dump(mode="json")
+    checked = load_recipe(recipe, override)
     if json_file:
-        _write_json(content, json_file)
+        _write_json(checked.model_dump(mode="json"), json_file)
     if json_file != "-":
-        Console(highlight=False).print_json(data=content)
+        typer.echo(recipe_text(recipe, checked))
 
 
 @methods_app.command("list")
@@ -253,6 +292,24 @@ def data_check(spec: str, json_file: JsonFile = None) -> None:
     _show_rows(table, json_file)
 
 
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="omniglot or cub.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to put it in (default: below $HYPERPROTO_DATA, or in the cache).")
+    ] = None,
+) -> None:
+    """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
+    from hyperproto.data.get import get, spec
+    from hyperproto.reports.console import progress_bar
+
+    with progress_bar(name) as show:
+        files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))
+    for file in files:
+        typer.echo(file.words())
+    typer.echo(f"use it with: --data {shlex.quote(spec(name, out))}")
+
+
 def _evaluate(
     data: str,
     runs: list[str],
@@ -262,8 +319,10 @@ def _evaluate(
     transforms: list[str],
     options: list[str] | None,
     split: str,
+    shots: list[str],
     settings: dict[str, Any],
-) -> Any:
+) -> list[list[Any]]:
+    """Score every contender: a list of results for each kind of shots."""
     from hyperproto.data import open_pool
     from hyperproto.episodes import EpisodeSampler
     from hyperproto.evaluation import evaluate_contenders
@@ -273,27 +332,40 @@ def _evaluate(
 
     with progress_bar("evaluate") as show:
         pool = open_pool(data, split, show)
-        shape = {key: settings[key] for key in ("way", "shot", "query", "seed")}
-        drawn = EpisodeSampler(pool, **shape).draw(settings["episodes"])
+        shape = {key: settings[key] for key in ("way", "query", "seed")}
+        drawn = {
+            text: EpisodeSampler(pool, shot=_shots(text), **shape).draw(settings["episodes"])
+            for text in dict.fromkeys(shots)
+        }
         sources = [*(run_source(run, pool) for run in runs), *(encoder_source(spec, pool) for spec in encoders)]
         contenders = select(sources, methods, fits, transforms, parse_values(options or []))
-        return evaluate_contenders(contenders, pool, drawn, settings, progress=show)
+        encoded: dict[Any, Any] = {}  # every encoder reads the pool once, for all kinds of shots
+        return [
+            evaluate_contenders(contenders, pool, episodes, {**settings, "shot": _shots(text)}, encoded, show)
+            for text, episodes in drawn.items()
+        ]
 
 
-def _show(results: Any, content: Any, json_file: str | None) -> None:
-    from hyperproto.reports.console import describe, results_table
+def _show(columns: list[list[Any]], content: Any, json_file: str | None) -> None:
+    from hyperproto.reports.console import columns_table, describe, results_table
 
     if json_file:
         _write_json(content, json_file)
     if json_file != "-":
-        Console().print(results_table(describe(results[0].to_json()), results))
+        titles = [describe(column[0].to_json()) for column in columns]
+        table = results_table(titles[0], columns[0]) if len(columns) == 1 else columns_table(titles, columns)
+        Console().print(table)
 
 
 def _show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
     if json_file:
         _write_json(rows, json_file)
     if json_file != "-":
-        table = Table(*rows[0])
+        first, *others = rows[0]
+        table = Table()
+        table.add_column(first, no_wrap=True)  # a name that is cut cannot be typed
+        for name in others:
+            table.add_column(name)
         for row in rows:
             table.add_row(*(str(value) for value in row.values()))
         Console().print(table)

@@ -213,3 +213,12 @@ def test_damaged_and_foreign_weights_are_refused(vectors_file: Path, tmp_path: P
     run.model.unlink()
     with pytest.raises(DataError, match=r"no such file; has this run been trained\?"):
         run.load()
+
+
+def test_words_of_a_recipe_may_change_between_two_starts(vectors_file: Path, tmp_path: Path) -> None:
+    file = str(recipe_file(vectors_file, "protonet"))
+    run = train(load_recipe(file, ["training.steps=10"]), tmp_path / "run")
+    before = run.model.read_bytes()
+    words = ["cost='an hour'", "expected='much'", "paper={table='t', method='m', backbone='b'}"]
+    again = train(load_recipe(file, ["training.steps=10", *words]), tmp_path / "run")
+    assert again.model.read_bytes() == before

@@ -4,6 +4,7 @@ from typing import Any
 
 from hyperproto.data import Pool
 from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.device import default_device, moved
 from hyperproto.encoders.features import Features, FeatureTransform
 from hyperproto.errors import ConfigError
 from hyperproto.registry import Registry, check_options
@@ -14,7 +15,9 @@ __all__ = [
     "FeatureTransform",
     "Features",
     "Units",
+    "default_device",
     "make_encoder",
+    "moved",
     "resolve_encoder",
 ]
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool, Progress
+from hyperproto.encoders.device import moved
 
 BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
 
@@ -57,6 +58,11 @@ class Encoder(nn.Module):
             self._prepared[pool] = self.prepare(pool.items)
         return self._prepared[pool]
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are; an encoder without any is on the CPU."""
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
+
     def collate(self, prepared: Any, index: IntArray) -> Any:
         """Make one batch of the items at `index`."""
         raise NotImplementedError
@@ -76,7 +82,7 @@ class Encoder(nn.Module):
         self.eval()
         vectors, counts = [], []
         for start in range(0, len(items), BATCH):
-            units = self(self.collate(prepared, items[start : start + BATCH]))
+            units = self(moved(self.collate(prepared, items[start : start + BATCH]), self.device))
             vectors.append(units.x)
             counts.append(np.diff(units.offsets))
             if progress is not None:

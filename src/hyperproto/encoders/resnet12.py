@@ -1,19 +1,16 @@
 """ResNet-12, the usual larger encoder of few-shot learning: four residual blocks of three convolutions each."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hyperproto.encoders._residual import conv_norm
-from hyperproto.encoders.base import Units
-from hyperproto.encoders.images import ImageEncoder
+from hyperproto.encoders._residual import ResidualNet, conv_norm
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)
 SLOPE = 0.1  # of the leaky ReLU
 
 
-class ResNet12(ImageEncoder):
+class ResNet12(ResidualNet):
     """Images (n, S, S) or (n, S, S, C) of bytes to 512-d vectors; 8.0 M parameters.
 
     Chen et al., "Meta-Baseline: Exploring Simple Meta-Learning for Few-Shot Learning", 2021.
@@ -21,21 +18,13 @@ class ResNet12(ImageEncoder):
     """
 
     def __init__(self, *, channels: int = 3, size: int = 84) -> None:
-        super().__init__()
         smallest = 2 ** len(FILTERS)
         if size < smallest:
             raise ConfigError(
                 f"resnet12: images of {size} px vanish in {len(FILTERS)} poolings; use at least {smallest} px"
             )
         inputs = (channels, *FILTERS[:-1])
-        self.layers = nn.Sequential(*(_Block(*pair) for pair in zip(inputs, FILTERS, strict=True)))
-        self.feature_shape = (FILTERS[-1],)
-        # the same numbers, faster on a CPU
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
-
-    def forward(self, batch: Tensor) -> Units:
-        """Encode images (n, C, H, W)."""
-        return Units.one_each(self.layers(self.centred(batch)).mean((2, 3)))
+        super().__init__(nn.Sequential(*(_Block(*pair) for pair in zip(inputs, FILTERS, strict=True))), FILTERS[-1])
 
 
 class _Block(nn.Module):

@@ -2,20 +2,17 @@
 
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hyperproto.encoders._residual import conv_norm
-from hyperproto.encoders.base import Units
-from hyperproto.encoders.images import ImageEncoder
+from hyperproto.encoders._residual import ResidualNet, conv_norm
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)
 SMALLEST = 17  # px; of fewer, a single pixel reaches the last stage
 
 
-class ResNet18(ImageEncoder):
+class ResNet18(ResidualNet):
     """Images (n, S, S) or (n, S, S, C) of bytes to 512-d vectors; 11.18 M parameters.
 
     He et al., "Deep Residual Learning for Image Recognition", 2016, table 1: a stem that shrinks the image fourfold,
@@ -23,7 +20,6 @@ class ResNet18(ImageEncoder):
     """
 
     def __init__(self, *, channels: int = 3, size: int = 84) -> None:
-        super().__init__()
         if size < SMALLEST:
             raise ConfigError(f"resnet18: images of {size} px are one pixel too early; use at least {SMALLEST} px")
         # Pooling before ReLU gives the same numbers (both only ever pick or keep the larger) for a quarter of the work.
@@ -31,14 +27,7 @@ class ResNet18(ImageEncoder):
         stages = [_Block(FILTERS[0], FILTERS[0]), _Block(FILTERS[0], FILTERS[0])]
         for inputs, outputs in pairwise(FILTERS):
             stages += [_Block(inputs, outputs), _Block(outputs, outputs)]
-        self.layers = nn.Sequential(*stem, *stages)
-        self.feature_shape = (FILTERS[-1],)
-        # the same numbers, faster on a CPU
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
-
-    def forward(self, batch: Tensor) -> Units:
-        """Encode images (n, C, H, W)."""
-        return Units.one_each(self.layers(self.centred(batch)).mean((2, 3)))
+        super().__init__(nn.Sequential(*stem, *stages), FILTERS[-1])
 
 
 class _Block(nn.Module):

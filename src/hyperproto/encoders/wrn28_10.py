@@ -1,11 +1,8 @@
 """WRN-28-10, a wide residual network: 28 layers, ten times the filters of a thin one."""
 
-import torch
 from torch import Tensor, nn
 
-from hyperproto.encoders._residual import conv
-from hyperproto.encoders.base import Units
-from hyperproto.encoders.images import ImageEncoder
+from hyperproto.encoders._residual import ResidualNet, conv
 from hyperproto.errors import ConfigError
 
 STEM = 16
@@ -14,7 +11,7 @@ BLOCKS = 4  # a stage: 28 layers are the stem, 3 stages of 4 blocks of 2 convolu
 SMALLEST = 3  # px; of fewer, a single pixel reaches the last stage
 
 
-class WRN28_10(ImageEncoder):  # noqa: N801 # its name in every paper
+class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
     """Images (n, S, S) or (n, S, S, C) of bytes to 640-d vectors; 36.5 M parameters, and slow on a CPU.
 
     Zagoruyko and Komodakis, "Wide Residual Networks", 2016, table 1; few-shot learning knows it from Mangla et al.,
@@ -23,20 +20,12 @@ class WRN28_10(ImageEncoder):  # noqa: N801 # its name in every paper
     """
 
     def __init__(self, *, channels: int = 3, size: int = 84) -> None:
-        super().__init__()
         if size < SMALLEST:
             raise ConfigError(f"wrn28_10: images of {size} px are one pixel too early; use at least {SMALLEST} px")
         layers: list[nn.Module] = [conv(channels, STEM, 3)]
         for inputs, outputs, stride in zip((STEM, *FILTERS[:-1]), FILTERS, (1, 2, 2), strict=True):
             layers += [_Block(inputs, outputs, stride), *(_Block(outputs, outputs) for _ in range(BLOCKS - 1))]
-        self.layers = nn.Sequential(*layers, *_norm_relu(FILTERS[-1]))
-        self.feature_shape = (FILTERS[-1],)
-        # the same numbers, faster on a CPU
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
-
-    def forward(self, batch: Tensor) -> Units:
-        """Encode images (n, C, H, W)."""
-        return Units.one_each(self.layers(self.centred(batch)).mean((2, 3)))
+        super().__init__(nn.Sequential(*layers, *_norm_relu(FILTERS[-1])), FILTERS[-1])
 
 
 class _Block(nn.Module):

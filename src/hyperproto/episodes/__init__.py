@@ -1,8 +1,18 @@
 """Episodes: a pool and a seed to few-shot tasks."""
 
 from hyperproto.data import OUTSIDE, Pool
+from hyperproto.episodes.batches import BatchSampler
 from hyperproto.episodes.episode import Episode, episodes_hash
 from hyperproto.episodes.files import load_episodes, save_episodes
 from hyperproto.episodes.sampler import EpisodeSampler
 
-__all__ = ["OUTSIDE", "Episode", "EpisodeSampler", "Pool", "episodes_hash", "load_episodes", "save_episodes"]
+__all__ = [
+    "OUTSIDE",
+    "BatchSampler",
+    "Episode",
+    "EpisodeSampler",
+    "Pool",
+    "episodes_hash",
+    "load_episodes",
+    "save_episodes",
+]

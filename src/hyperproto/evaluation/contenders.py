@@ -45,7 +45,9 @@ def evaluate_contenders(
         start = time.perf_counter()
         if contender.encoder not in encoded:
             encoded[contender.encoder] = EncodedPool.encode(contender.encoder, pool)
-        transform = FeatureTransform(contender.transform, contender.encoder.feature_shape)
+        device = encoded[contender.encoder].units.x.device
+        method = contender.method.to(device)
+        transform = FeatureTransform(contender.transform, contender.encoder.feature_shape).to(device)
         if contender.center is not None:
             transform.set_center(contender.center)
 
@@ -53,7 +55,7 @@ def evaluate_contenders(
             if progress is not None:
                 progress(number * total + done, len(contenders) * total)
 
-        correct, total = episode_accuracies(contender.method, transform, encoded[contender.encoder], episodes, report)
+        correct, total = episode_accuracies(method, transform, encoded[contender.encoder], episodes, report)
         by_shot = {"accuracy_by_shot": accuracy_by_shot(correct, total, shots)} if isinstance(shots, list) else {}
         own = {"method": contender.method_name, "fit": contender.method.fit, "transform": contender.transform}
         accuracies = correct.sum(1) / total.sum(1)

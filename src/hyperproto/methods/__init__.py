@@ -12,6 +12,7 @@ METHODS = Registry(
     "method",
     "hyperproto.methods",
     {
+        "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",

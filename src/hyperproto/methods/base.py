@@ -78,10 +78,14 @@ class Method(nn.Module):
 
     def cross_entropy(self, scores: Tensor, task: Task) -> Tensor:
         """Softmax over the episode's classes, eq. 4-5, at this method's temperature."""
+        logits = scores / self.log_temperature.exp()
+        return F.cross_entropy(logits.flatten(0, 1), self.labels_of(task).flatten(), ignore_index=-1)
+
+    def labels_of(self, task: Task) -> Tensor:
+        """Local labels of the queries, (B, Q), for training: -1 where there is nothing to learn from."""
         if task.query_y is None:
             raise ConfigError("these episodes hide the labels of their queries; they cannot be trained on")
-        logits = scores / self.log_temperature.exp()
-        return F.cross_entropy(logits.flatten(0, 1), task.query_y.flatten().clamp(min=-1), ignore_index=-1)
+        return task.query_y.clamp(min=-1)
 
     def decode(self, scores: Tensor, task: Task) -> Tensor:
         """Predict a label for each query, (B, Q)."""

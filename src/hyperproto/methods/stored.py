@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder
+from hyperproto.encoders import Encoder, moved
 from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods.base import Method
@@ -127,7 +127,7 @@ class StoredRegions(Method):
         vectors = []
         for start in range(0, len(items), INIT_BATCH):
             here = slice(start, start + INIT_BATCH)
-            encoded = encoder(encoder.collate(prepared, items[here]))
+            encoded = encoder(moved(encoder.collate(prepared, items[here]), encoder.device))
             rows = encoded.offsets[:-1] + (0 if pool.offsets is None else units[here] - pool.offsets[items[here]])
             vectors.append(encoded.x[rows])
-        return torch.cat(vectors), torch.from_numpy(labels)
+        return torch.cat(vectors), torch.from_numpy(labels).to(vectors[0].device)

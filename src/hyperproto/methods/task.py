@@ -62,12 +62,13 @@ class Task:
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
     """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
     hidden = any(episode.query_y is None for episode in episodes)
+    device = units.x.device
     return Task(
         support=_vectors(units, [episode.support for episode in episodes]),
-        support_y=_padded([episode.support_y for episode in episodes], PAD),
+        support_y=_padded([episode.support_y for episode in episodes], PAD).to(device),
         query=_vectors(units, [episode.query for episode in episodes]),
-        query_y=None if hidden else _padded([e.query_y for e in episodes if e.query_y is not None], PAD),
-        classes=_padded([episode.classes for episode in episodes], PAD),
+        query_y=None if hidden else _padded([e.query_y for e in episodes if e.query_y is not None], PAD).to(device),
+        classes=_padded([episode.classes for episode in episodes], PAD).to(device),
         query_offsets=_offsets(units, [episode.query for episode in episodes]),
         items=items,
     )
@@ -76,7 +77,7 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
 def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
     """The units of some items of each episode, (B, units, *feature_shape)."""
     rows = items if units.single else [_units_of(units.offsets, episode_items) for episode_items in items]
-    index = _padded(rows, 0)
+    index = _padded(rows, 0).to(units.x.device)
     return units.x.index_select(0, index.flatten()).view(*index.shape, *units.x.shape[1:])
 
 

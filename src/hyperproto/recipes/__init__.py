@@ -1,16 +1,28 @@
 """Recipes: one training run, or one table of the paper, in a TOML file."""
 
-from hyperproto.recipes.files import builtin_recipes, parse_values, read_recipe, read_rows, read_text
-from hyperproto.recipes.schema import Optim, Recipe, Training, parse
+from hyperproto.recipes.files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
+from hyperproto.recipes.schema import WORDS, Augmentation, Optim, Paper, Recipe, Training, parse
+from hyperproto.recipes.tables import Column, Published, Table, builtin_tables, read_table, recipes_of, table_name
 
 __all__ = [
+    "WORDS",
+    "Augmentation",
+    "Column",
     "Optim",
+    "Paper",
+    "Published",
     "Recipe",
+    "Table",
     "Training",
     "builtin_recipes",
+    "builtin_tables",
     "parse",
     "parse_values",
     "read_recipe",
     "read_rows",
+    "read_table",
     "read_text",
+    "recipes_of",
+    "run_name",
+    "table_name",
 ]

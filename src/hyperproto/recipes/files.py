@@ -7,6 +7,8 @@ from typing import Any
 
 from hyperproto.errors import ConfigError, unknown_name
 
+TABLE_KEYS = ("table", "published")  # what a file says of a table of the paper; no part of a recipe
+
 
 def builtin_recipes() -> list[str]:
     """Name the recipes that come with the package."""
@@ -30,6 +32,8 @@ def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]
     """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`; nothing is checked yet."""
     file_name, _, row_name = name.partition(":")
     rows = read_rows(file_name)
+    if not rows:
+        raise ConfigError(f"{file_name} has a [table], but no recipe; give it a [[row]], or name another recipe")
     if not row_name and len(rows) > 1:
         raise ConfigError(f"{file_name} has {len(rows)} rows; name one: {', '.join(f'{file_name}:{r}' for r in rows)}")
     if row_name and row_name not in rows:
@@ -37,20 +41,32 @@ def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]
     return _merged(rows[row_name or next(iter(rows))], parse_values(overrides or []))
 
 
+def run_name(recipe: str) -> str:
+    """Name the folder of a recipe's run: NAME or NAME-ROW, without the path of a file."""
+    file_name, _, row = recipe.partition(":")
+    return "-".join([Path(file_name).stem if file_name.endswith(".toml") else file_name, *([row] if row else [])])
+
+
 def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
-    """Read every row of a recipe file; a file without rows is one row of its own name."""
-    try:
-        common = tomllib.loads(read_text(file_name))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file_name}: not TOML ({error})") from None
+    """Read every row of a recipe file; a file without rows is one row of its own name, unless it is all table."""
+    common = read_toml(file_name)
     rows = common.pop("row", [])
+    is_table = [common.pop(key, None) is not None for key in TABLE_KEYS]
     stem = Path(file_name).stem
     if not rows:
-        return {stem: {"name": stem, **common}}
+        return {} if any(is_table) and not common else {stem: {"name": stem, **common}}
     unnamed = [number for number, row in enumerate(rows, start=1) if "name" not in row]
     if unnamed:
         raise ConfigError(f'{file_name}: row {unnamed[0]} has no name; give it name = "..."')
     return {row["name"]: _merged(common, row) for row in rows}
+
+
+def read_toml(file_name: str) -> dict[str, Any]:
+    """Read a recipe file whole; nothing is checked yet."""
+    try:
+        return tomllib.loads(read_text(file_name))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file_name}: not TOML ({error})") from None
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,22 @@
 """What a recipe may say: strict, and every mistake is reported at once with the nearest valid name."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.transforms import Transform
 
+WORDS = ("name", "description", "cost", "expected", "paper")  # of a recipe: they say what a run is, and change nothing
+
 Shot = NonNegativeInt | list[NonNegativeInt]  # 0: stored centres need no support in training
 SomeShot = PositiveInt | list[PositiveInt]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of TOML: no key but its own, no value of another type."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -27,14 +32,14 @@ class _Named(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
-class Data(_Section):
+class Data(Section):
     """`[data]`: a spec as in `--data`, and the split to train on."""
 
     spec: str
     split: str = "train"
 
 
-class Episodes(_Section):
+class Episodes(Section):
     """`[episodes]`: the training episodes; `batch` of them make one step."""
 
     way: PositiveInt
@@ -43,7 +48,21 @@ class Episodes(_Section):
     batch: PositiveInt = 1
 
 
-class Optim(_Section):
+class Batches(Section):
+    """`[batches]`, in place of `[episodes]`: items of all classes, for whole-classification (pre-training)."""
+
+    size: PositiveInt
+
+
+class Augmentation(Section):
+    """`[augmentation]` of training images: pixels of padding for a random crop, mirror images, colour jitter."""
+
+    crop: int = Field(default=0, ge=0)
+    flip: bool = False
+    jitter: float = Field(default=0.0, ge=0, le=1)
+
+
+class Optim(Section):
     """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate."""
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
@@ -52,7 +71,7 @@ class Optim(_Section):
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-class Training(_Section):
+class Training(Section):
     """`[training]`: how long, how the learning rate moves, how often to look."""
 
     steps: PositiveInt
@@ -68,7 +87,7 @@ class Training(_Section):
     log_every: PositiveInt = 10
 
 
-class Validation(_Section):
+class Validation(Section):
     """`[validation]`: the episodes that choose the best checkpoint; never those that are reported."""
 
     split: str = "val"
@@ -79,8 +98,21 @@ class Validation(_Section):
     seed: int = Field(default=1, ge=0, lt=2**63)
 
 
-class Recipe(_Section):
-    """One training run. `cost` and `expected` say, in words, what it takes and the number it should reach."""
+class Paper(Section):
+    """`[paper]`: the published row that a run reproduces, in full or in small (`note` says how small)."""
+
+    table: str  # a recipe file with a [table]: table3
+    method: str
+    backbone: str
+    columns: list[str] | None = None  # of the table; None: all
+    note: str = ""
+
+
+class Recipe(Section):
+    """One training run. `cost` and `expected` say, in words, what it takes and the number it should reach.
+
+    `start` names what the encoder starts from: another recipe (trained first, beside this run) or the folder of a run.
+    """
 
     name: str
     description: str = ""
@@ -90,44 +122,69 @@ class Recipe(_Section):
     data: Data
     encoder: _Named
     method: _Named
-    episodes: Episodes
+    start: str | None = None
+    episodes: Episodes | None = None
+    batches: Batches | None = None
+    augmentation: Augmentation | None = None
     optim: dict[str, Optim]
     training: Training
     validation: Validation = Validation()
+    paper: Paper | None = None
 
 
 def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = None) -> Recipe:
     """Check a recipe, or raise one ConfigError that holds every problem."""
     problems = list(more_problems or [])
+    given = [key for key in ("episodes", "batches") if raw.get(key) is not None]
+    if len(given) != 1:
+        problems.append(f"give [episodes] or [batches]; {'both' if given else 'neither'} of them will not do")
     try:
         recipe = Recipe.model_validate(raw)
         if "encoder" not in recipe.optim:
             problems.append("[optim.encoder] is missing; give it at least a learning rate: lr = 0.001")
     except ValidationError as error:
-        places: dict[str, list[str]] = {}  # a value that fits no member of a union is one problem, not several
-        for detail in error.errors():
-            place, words = _in_words(detail)
-            places.setdefault(place, []).append(words)
-        problems = [f"{place}{', or '.join(words)}" for place, words in places.items()] + problems
+        problems = problems_in_words(error, Recipe) + problems
     if problems:
-        raise ConfigError(f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
+        raise found_problems(where, problems)
     return recipe
 
 
-def _in_words(detail: Any) -> tuple[str, str]:
+def found_problems(where: str, problems: list[str]) -> ConfigError:
+    """Make one error of all that is wrong."""
+    return ConfigError(f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
+
+
+def problems_in_words(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Say where each mistake is, and what it is; `model` is what was to be made."""
+    places: dict[str, list[str]] = {}  # a value that fits no member of a union is one problem, not several
+    for detail in error.errors():
+        place, words = _in_words(detail, model)
+        places.setdefault(place, []).append(words)
+    return [f"{place}{', or '.join(words)}" for place, words in places.items()]
+
+
+def _in_words(detail: Any, model: type[BaseModel]) -> tuple[str, str]:
     """Where a mistake is, and what it is."""
-    path = [str(part) for part in detail["loc"] if "int" not in str(part)]  # without the names of a union's members
+    path = [str(part) for part in detail["loc"] if not str(part).rstrip("]").endswith("int")]  # no union's members
     dotted = ".".join(path)
     if detail["type"] == "extra_forbidden":
-        return f"{dotted}: ", unknown_name("key", path[-1], _keys_at(path[:-1]))
+        return f"{dotted}: ", unknown_name("key", path[-1], _keys_at(path[:-1], model))
     if detail["type"] == "missing":
         return f"{dotted} ", "is missing"
     return f"{dotted} = {detail['input']!r}: ", f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
-def _keys_at(path: list[str]) -> list[str]:
-    """Name the keys that the section at `path` has."""
-    model: Any = Recipe
+def _keys_at(path: list[str], model: type[BaseModel]) -> list[str]:
+    """Name the keys of the section at `path`; a part that is no field is a place in a list, or a key of a dict."""
     for part in path:
-        model = Optim if part == "optim" else model if model is Optim else model.model_fields[part].annotation
+        if part in model.model_fields:
+            model = next(_models_in(model.model_fields[part].annotation), model)
     return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Find the sections in `Section`, `Section | None`, `list[Section]` and `dict[str, Section]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

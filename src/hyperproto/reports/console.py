@@ -59,12 +59,32 @@ def results_table(title: str, results: Sequence[Result]) -> Table:
     return table
 
 
+def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) -> Table:
+    """One row a contender, one column for each list of episodes; in brackets the paired difference to the first row."""
+    table = Table(title="\n".join(titles), title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(f"shots {_shots(column[0].settings['shot'])}", justify="right")
+    for row in zip(*columns, strict=True):
+        cells = []
+        for result, column in zip(row, columns, strict=True):
+            cell = " ± ".join(percent(value) for value in mean_interval(result.accuracies))
+            if result is not column[0]:
+                difference, ci95 = paired_difference(result.accuracies, column[0].accuracies)
+                cell += f"\n({100 * difference:+.2f} ± {percent(ci95)})"
+            cells.append(cell)
+        table.add_row(row[0].label, *cells)
+    return table
+
+
+def _shots(shot: int | list[int]) -> str:
+    return ",".join(map(str, shot)) if isinstance(shot, list) else str(shot)
+
+
 def describe(settings: dict[str, Any]) -> str:
     """Say in one line which episodes a table is about."""
-    shot = settings["shot"]
-    shots = ",".join(map(str, shot)) if isinstance(shot, list) else str(shot)
     return (
-        f"{settings['data']} {settings['split']}, {settings['way']}-way, shots {shots}, "
+        f"{settings['data']} {settings['split']}, {settings['way']}-way, shots {_shots(settings['shot'])}, "
         f"{settings['query']} queries a class, {settings['episodes']} episodes, "
         f"seed {settings['seed']}, hash {settings['episode_hash']}"
     )

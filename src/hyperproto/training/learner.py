@@ -8,19 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
+from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder, moved
 from hyperproto.episodes import Episode
+from hyperproto.errors import ConfigError
 from hyperproto.methods import Method, TaskItems, gather_task, make_method
-from hyperproto.recipes import Recipe
+from hyperproto.recipes import Augmentation, Recipe
+from hyperproto.training.augmentation import augmented
 
 
 class Learner(nn.Module):
     """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
 
-    def __init__(self, features: Features, method: Method) -> None:
+    def __init__(self, features: Features, method: Method, augmentation: Augmentation | None = None) -> None:
         super().__init__()
         self.features = features
         self.method = method
+        self.augmentation = augmentation
 
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
@@ -31,7 +34,7 @@ class Learner(nn.Module):
             transform = FeatureTransform(recipe.transform or "none", encoder.feature_shape)
             shape = encoder.feature_shape
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
-        return cls(Features(encoder, transform), method)
+        return cls(Features(encoder, transform), method, recipe.augmentation)
 
     def collate(self, prepared: Any, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
         """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering."""
@@ -39,16 +42,25 @@ class Learner(nn.Module):
         items = None
         if self.method.needs == "items":
             items = TaskItems.of(self.features, prepared, episodes)
-        return self.features.collate(prepared, index), local, items
+        return moved(self.features.collate(prepared, index), self.features.device), local, items
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
         """Encode the drawn items in one pass and return the method's losses."""
+        if self.augmentation is not None and self.training:
+            batch = augmented(batch, self.augmentation)
         return self.method.loss(gather_task(self.features(batch), episodes, items))
 
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data."""
         self.train()
         self.method.setup(pool, self.features)
+
+    def take_encoder(self, other: "Learner", where: object) -> None:
+        """Start from another learner's encoder."""
+        try:
+            self.features.encoder.load_state_dict(other.features.encoder.state_dict())
+        except RuntimeError as error:
+            raise ConfigError(f"{where}: its encoder does not fit into this recipe's ({error})") from None
 
     def parameters_by_optimiser(self, sections: Sequence[str]) -> dict[str, list[nn.Parameter]]:
         """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder."""

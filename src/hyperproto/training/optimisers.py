@@ -34,6 +34,7 @@ class RowAdam(Optimizer):
                     shape = (len(table), *[1] * (table.ndim - 1))
                     state["step"] = torch.zeros(shape, dtype=torch.float64)  # torch keeps the type of "step"
                     state["mean"], state["square"] = torch.zeros_like(table), torch.zeros_like(table)
+                state["step"] = state["step"].to(table.device)  # torch loads a "step" to the CPU
                 steps = state["step"][rows] + 1
                 mean = beta1 * state["mean"][rows] + (1 - beta1) * grad
                 square = beta2 * state["square"][rows] + (1 - beta2) * grad * grad
@@ -46,7 +47,7 @@ class RowAdam(Optimizer):
 def _rows_of(grad: Tensor) -> tuple[Tensor, Tensor]:
     """The rows that a gradient speaks of, and what it says; a dense one speaks of all."""
     if not grad.is_sparse:
-        return torch.arange(len(grad)), grad
+        return torch.arange(len(grad), device=grad.device), grad
     grad = grad.coalesce()
     return grad.indices()[0], grad.values()
 

@@ -9,7 +9,7 @@ from hyperproto import __version__
 from hyperproto.data import Pool
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write
-from hyperproto.recipes import Recipe, parse
+from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.training.checkpoint import load_model
 from hyperproto.training.learner import Learner
 
@@ -33,7 +33,10 @@ class Run:
                 file.write(json.dumps(config, indent=2).encode() + b"\n")
             return
         found = self._read_config()
-        different = sorted(_differences(found["recipe"], config["recipe"]))
+        settings = [
+            {k: v for k, v in recipe.items() if k not in WORDS} for recipe in (found["recipe"], config["recipe"])
+        ]
+        different = sorted(_differences(*settings))
         different += [name for name in data if found.get(name) != data[name]]
         if different:
             raise ConfigError(

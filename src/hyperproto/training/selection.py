@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool, find_dataset, open_pool
-from hyperproto.encoders import Encoder, make_encoder, resolve_encoder
+from hyperproto.encoders import Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center
 from hyperproto.methods import METHODS, Method, make_method
@@ -41,7 +41,7 @@ def run_source(folder: str, pool: Pool) -> Source:
     return Source(
         label=folder,
         settings={"run": folder, "encoder": recipe.encoder.name},
-        encoder=learner.features.encoder,
+        encoder=learner.features.encoder.to(default_device()),
         transform=recipe.transform or "none",
         method=learner.method,
         method_name=recipe.method.name,
@@ -55,7 +55,7 @@ def encoder_source(spec: str, pool: Pool) -> Source:
     name, options = resolve_encoder(spec, {}, pool)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        encoder = make_encoder(name, options).eval()
+        encoder = make_encoder(name, options).eval().to(default_device())
     dataset, argument = find_dataset(pool.name)
     has_train = "train" in dataset.splits(argument) and pool.split != "train"
     train_data = (pool.name, "train") if has_train else None

@@ -9,16 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hyperproto.data import Pool, open_pool
-from hyperproto.episodes import EpisodeSampler
+from hyperproto.data import Pool, Progress, open_pool
+from hyperproto.encoders import default_device
+from hyperproto.episodes import BatchSampler, Episode, EpisodeSampler
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, episode_accuracies, mean_interval, training_center
-from hyperproto.recipes import Recipe
+from hyperproto.recipes import Recipe, run_name
 from hyperproto.training.checkpoint import fill, load_tensors, optimiser_tensors, restore_optimisers, save_tensors
 from hyperproto.training.learner import Learner
 from hyperproto.training.optimisers import make_optimiser, rate
-from hyperproto.training.resolve import resolve
+from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
 
 
@@ -42,6 +43,7 @@ class State:
 class Report:
     """What a progress display gets after every step."""
 
+    recipe: str  # the one at work: a run may train another first, to start from it
     step: int
     steps: int
     loss: float
@@ -53,28 +55,44 @@ class Report:
         accuracy = "" if self.accuracy is None else f"  accuracy {100 * self.accuracy:.1f} %"
         spread = self.monitor.get("radius_spread")
         radii = "" if spread is None else f"  radius spread {spread:.3g}"
-        return f"loss {self.loss:.3f}{accuracy}{radii}"
+        return f"{self.recipe}: loss {self.loss:.3f}{accuracy}{radii}"
 
 
-def train(recipe: Recipe, folder: str | Path, on_step: Callable[[Report], None] | None = None) -> Run:
+OnStep = Callable[[Report], None]
+
+
+def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_data: Progress | None = None) -> Run:
     """Train as the recipe says, or go on where a killed run stopped: the result is the same to the last bit (on CPU).
 
-    The global random state of torch is left as it was.
+    The global random state of torch is left as it was. `on_data(done, total)` counts items while data are made ready.
     """
-    pool = open_pool(recipe.data.spec, recipe.data.split)
-    recipe = resolve(recipe, pool)
     run = Run(folder)
+    start = _start(recipe, run, on_step, on_data)
+    pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
+    validation = Validation(recipe, pool, on_data)
+    recipe = resolve(recipe, pool)
     with torch.random.fork_rng(devices=[]):
-        _train(recipe, pool, run, on_step)
+        _train(recipe, pool, validation, run, start, on_step)
     return run
 
 
-def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], None] | None) -> None:
-    config, task = recipe.training, recipe.episodes
-    learner = Learner.build(recipe, pool.n_classes)
+def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress | None) -> Run | None:
+    """Find, or train, the run whose encoder this one starts from; a run that has a checkpoint has started already."""
+    if not recipe.start or run.checkpoint.exists():
+        return None
+    if Run(recipe.start).config.exists():
+        return Run(recipe.start)
+    first = load_recipe(recipe.start)
+    return train(first, run.folder.parent / run_name(recipe.start), on_step, on_data)
+
+
+def _train(
+    recipe: Recipe, pool: Pool, validation: "Validation", run: Run, start: Run | None, on_step: OnStep | None
+) -> None:
+    config = recipe.training
+    learner = Learner.build(recipe, pool.n_classes).to(default_device())
     prepared = learner.features.prepared(pool)
-    sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=config.seed)
-    validation = Validation(recipe, pool)
+    draw = _drawer(recipe, pool)
     params = learner.parameters_by_optimiser(list(recipe.optim))
     if not any(params.values()):
         raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
@@ -90,6 +108,8 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
         state = _resume(run, learner, optimisers)
     else:
         state = State()
+        if start is not None:
+            learner.take_encoder(start.load()[0], start.folder)
         torch.manual_seed(config.seed)
         learner.setup(pool)
     run.cut_metrics(state.metrics_length)
@@ -99,7 +119,7 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
     while not state.finished(recipe):
         step = state.step
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
-        episodes = sampler.draw(task.batch, start=step * task.batch)  # V, then Q_n (and S_n)
+        episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
         losses = learner(*learner.collate(prepared, episodes))  # L_cls (and L_dis)
         loss = torch.stack(list(losses.values())).sum()
@@ -122,7 +142,20 @@ def _train(recipe: Recipe, pool: Pool, run: Run, on_step: Callable[[Report], Non
             rows = []
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
         if on_step is not None:
-            on_step(Report(state.step, config.steps, loss.item(), validation.last, learner.method.monitor()))
+            on_step(
+                Report(recipe.name, state.step, config.steps, loss.item(), validation.last, learner.method.monitor())
+            )
+
+
+def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
+    """Return the function from a step (from 0) to the episodes, or the batch of items, that it trains on."""
+    task, seed = recipe.episodes, recipe.training.seed
+    if recipe.batches is not None:
+        batches = BatchSampler(pool, size=recipe.batches.size, seed=seed)
+        return lambda step: batches.draw(1, start=step)
+    assert task is not None  # the schema sees to it
+    sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=seed)
+    return lambda step: sampler.draw(task.batch, start=step * task.batch)
 
 
 def _update(
@@ -146,9 +179,9 @@ def _update(
 class Validation:
     """The validation episodes; keeps the best weights as the run's model."""
 
-    def __init__(self, recipe: Recipe, train_pool: Pool) -> None:
+    def __init__(self, recipe: Recipe, train_pool: Pool, on_data: Progress | None = None) -> None:
         task = recipe.validation
-        self.pool = open_pool(recipe.data.spec, task.split)
+        self.pool = open_pool(recipe.data.spec, task.split, on_data)
         sampler = EpisodeSampler(self.pool, way=task.way, shot=task.shot, query=task.query, seed=task.seed)
         self.episodes = sampler.draw(task.episodes)
         self.train_pool = train_pool

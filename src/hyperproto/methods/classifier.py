@@ -1,0 +1,70 @@
+"""Whole-classification, one linear layer over all training classes: the pre-training stage, and a baseline."""
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import Pool
+from hyperproto.encoders import Encoder
+from hyperproto.methods.cosine import Cosine
+from hyperproto.methods.task import Task
+
+
+class Classifier(Cosine):
+    """Cross entropy over all training classes at once; unseen classes are scored by cosine prototypes.
+
+    Chen et al., "Meta-Baseline", 2021 (there: Classifier-Baseline) with `head="linear"`; `head="cosine"` compares
+    directions, as Baseline++ does (Chen et al., "A Closer Look at Few-shot Classification", 2019). It takes `[batches]`
+    of items, or episodes, whose support it ignores.
+    """
+
+    def __init__(
+        self,
+        *,
+        feature_shape: tuple[int, ...],
+        n_classes: int,
+        head: Literal["linear", "cosine"] = "cosine",
+        label_smoothing: float = 0.0,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> None:
+        if temperature is None and head == "linear":
+            temperature = 1.0
+        super().__init__(feature_shape=feature_shape, n_classes=n_classes, temperature=temperature, **options)
+        self.head = head
+        self.label_smoothing = label_smoothing
+        self.weight = nn.Parameter(torch.zeros(n_classes, *feature_shape))
+        if head == "linear":
+            self.bias = nn.Parameter(torch.zeros(n_classes))
+
+    @torch.no_grad()
+    def setup(self, pool: Pool, encoder: Encoder) -> None:
+        """Start the layer at random, as torch's own linear layers do."""
+        random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)  # the run's seed
+        bound = 1 / math.sqrt(math.prod(self.feature_shape))
+        self.weight.copy_(torch.empty(self.weight.shape).uniform_(-bound, bound, generator=random))
+
+    @property
+    def needs_support(self) -> bool:
+        """Training looks at queries only."""
+        return False
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Score vectors against every training class, (..., n_classes)."""
+        if self.head == "linear":
+            scores = F.linear(x, self.weight, self.bias)
+        else:
+            scores = F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1))
+        return scores / self.log_temperature.exp()
+
+    def loss(self, task: Task) -> dict[str, Tensor]:
+        """Cross entropy of the queries over all training classes, not only the episode's."""
+        labels = self.labels_of(task)
+        real = labels >= 0
+        target = task.classes.gather(1, labels.clamp(min=0)).masked_fill(~real, -1)  # (B, Q) the pool's own labels
+        logits = self.logits(task.query).flatten(0, 1)
+        smoothing = self.label_smoothing
+        return {"cls": F.cross_entropy(logits, target.flatten(), ignore_index=-1, label_smoothing=smoothing)}

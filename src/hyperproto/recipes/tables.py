@@ -1,0 +1,128 @@
+"""Tables of the paper: what was measured (`[table]`) and every published row (`[[published]]`), beside the recipes."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, PositiveInt, ValidationError
+
+from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.recipes.files import builtin_recipes, read_rows, read_toml
+from hyperproto.recipes.schema import Paper, Section, SomeShot, found_problems, problems_in_words
+
+Number = Annotated[list[float], Field(min_length=2, max_length=2)]  # mean and 95 % interval, in percent, as printed
+
+
+class Column(Section):
+    """One of `table.columns`: the episodes that its numbers are about."""
+
+    name: str
+    data: str
+    split: str = "test"
+    way: PositiveInt
+    shot: SomeShot
+
+
+class Published(Section):
+    """`[[published]]`: a row as the paper prints it."""
+
+    method: str
+    backbone: str
+    numbers: dict[str, Number]  # by column
+    note: str = ""
+
+    def printed(self, column: str) -> str:
+        """One number as it stands in the paper; nothing where it has none."""
+        mean, interval = self.numbers.get(column, (None, None))
+        return "" if mean is None else f"{mean:.2f} ± {interval:.2f}"
+
+
+class Table(Section):
+    """`[table]` with its published rows, in the paper's order."""
+
+    name: str
+    title: str
+    notes: list[str] = Field(default_factory=list)
+    episodes: int = Field(ge=2)  # one has no interval
+    query: PositiveInt
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    columns: list[Column] = Field(min_length=1)
+    published: list[Published] = Field(min_length=1)
+
+    def row_of(self, paper: Paper) -> Published:
+        """Find the row that a recipe says it reproduces, and make sure that the table has the columns it names."""
+        rows = {(row.method, row.backbone): row for row in self.published}
+        if (paper.method, paper.backbone) not in rows:
+            known = [f"{method}, {backbone}" for method, backbone in rows]
+            wrong = unknown_name("published row", f"{paper.method}, {paper.backbone}", known)
+            raise ConfigError(f"{self.name}: {wrong}")
+        for name in paper.columns or []:
+            if name not in (column.name for column in self.columns):
+                raise ConfigError(f"{self.name}: {unknown_name('column', name, [c.name for c in self.columns])}")
+        return rows[paper.method, paper.backbone]
+
+    def columns_of(self, paper: Paper) -> list[Column]:
+        """Return the columns that a recipe is about."""
+        return [column for column in self.columns if paper.columns is None or column.name in paper.columns]
+
+
+def table_name(name: str) -> str:
+    """Return the name that recipes know a table by: that of its file."""
+    return Path(name).stem if name.endswith(".toml") else name
+
+
+def builtin_tables() -> list[str]:
+    """Name the tables that come with the package."""
+    return [name for name in builtin_recipes() if "table" in read_toml(name)]
+
+
+def read_table(name: str) -> Table:
+    """Read and check a table: a built-in name, or a path that ends in .toml."""
+    if not name.endswith(".toml") and name not in builtin_recipes():
+        raise ConfigError(f"{unknown_name('table', name, builtin_tables())}. Your own: a path that ends in .toml")
+    raw = read_toml(name)
+    if not isinstance(raw.get("table"), dict):
+        raise ConfigError(f"{name} has no [table]. Those that come with the package: {', '.join(builtin_tables())}")
+    try:
+        own = {"published": raw["published"]} if "published" in raw else {}
+        table = Table.model_validate({**raw["table"], **own, "name": table_name(name)})
+    except ValidationError as error:
+        found = problems_in_words(error, Table)
+        problems = [words if words.startswith("published") else f"table.{words}" for words in found]
+        raise found_problems(name, problems) from None
+    problems = _contradictions(table)
+    if problems:
+        raise found_problems(name, problems)
+    return table
+
+
+def recipes_of(name: str) -> dict[str, Paper]:
+    """Name every recipe that reproduces a row of a table: those of the package, and those of the table's own file."""
+    files = [*builtin_recipes(), *([name] if name.endswith(".toml") else [])]
+    found = {}
+    for file in files:
+        for row, raw in read_rows(file).items():
+            paper = raw.get("paper")
+            if isinstance(paper, dict) and paper.get("table") == table_name(name):
+                try:
+                    found[f"{file}:{row}"] = Paper.model_validate(paper)
+                except ValidationError as error:
+                    raise found_problems(f"{file}:{row}", problems_in_words(error, Paper)) from None
+    return found
+
+
+def _contradictions(table: Table) -> list[str]:
+    """Find names that are given twice, and numbers of columns that there are not."""
+    names = [column.name for column in table.columns]
+    rows = [(row.method, row.backbone) for row in table.published]
+    problems = [
+        f"table.columns: {name!r} twice; name each once" for name in sorted(set(names)) if names.count(name) > 1
+    ]
+    problems += [
+        f"published: {', '.join(row)} twice; give each row once" for row in sorted(set(rows)) if rows.count(row) > 1
+    ]
+    return problems + [
+        f"published {row.method}, {row.backbone}: {unknown_name('column', name, names)}"
+        for row in table.published
+        for name in row.numbers
+        if name not in names
+    ]

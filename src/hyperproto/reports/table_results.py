@@ -1,0 +1,137 @@
+"""What was measured for a table of the paper: by published row, group of runs, method and column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hyperproto import __version__
+from hyperproto.evaluation import Result, compare, mean_interval
+from hyperproto.recipes import Paper, Published, Table
+from hyperproto.reports.table_runs import TableRun
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A method with its closed form and transform, on the encoders of one group of runs."""
+
+    label: str
+    results: dict[str, list[Result]] = field(default_factory=dict)  # by column, one for each run
+
+    def over_seeds(self, column: str) -> Result:
+        """Average the runs episode by episode: all of them saw the same ones."""
+        results = self.results[column]
+        return Result(self.label, results[0].settings, np.mean([result.accuracies for result in results], axis=0))
+
+    def value(self, column: str) -> tuple[float, float, float | None] | None:
+        """Mean over runs, its 95 % interval over episodes, standard deviation between runs; None: not measured."""
+        if column not in self.results:
+            return None
+        means = [result.accuracies.mean() for result in self.results[column]]
+        deviation = float(np.std(means, ddof=1)) if len(means) > 1 else None
+        return *mean_interval(self.over_seeds(column).accuracies), deviation
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it: over seeds, and run by run."""
+        columns = {}
+        for column, results in self.results.items():
+            mean, ci95, deviation = self.value(column) or (None, None, None)
+            own = {"accuracy": mean, "ci95": ci95, "sd_between_seeds": deviation}
+            columns[column] = {**own, "runs": [result.to_json() for result in results]}
+        return {"label": self.label, "columns": columns}
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ only in their seed, and what was measured on them: their own method first."""
+
+    runs: list[TableRun]
+    variants: dict[str, Variant] = field(default_factory=dict)  # by label
+
+    @property
+    def label(self) -> str:
+        """What the table calls it."""
+        return self.runs[0].label([run.seed for run in self.runs])
+
+    @property
+    def paper(self) -> Paper:
+        """The row that it reproduces."""
+        return self.runs[0].paper
+
+    @property
+    def own(self) -> Variant:
+        """The method that the runs were trained for, with the closed form that their recipe names."""
+        return next(iter(self.variants.values()))
+
+    def add(self, column: str, results: Sequence[Result]) -> None:
+        """Take in the results of one run."""
+        for result in results:
+            variant = self.variants.setdefault(result.label, Variant(result.label))
+            variant.results.setdefault(column, []).append(result)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the runs, and what was measured on them."""
+        return {
+            "label": self.label,
+            "recipe": self.runs[0].name or None,
+            "note": self.paper.note,
+            "runs": [{"folder": str(r.folder), "training_seed": r.seed, "finished": r.finished} for r in self.runs],
+            "results": [variant.to_json() for variant in self.variants.values()],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class TableReport:
+    """All that a report shows."""
+
+    table: Table
+    episodes: int
+    groups: list[Group]
+    started: list[TableRun]  # runs that have no model yet
+    to_run: dict[str, Paper]  # recipes that nobody has run
+    remarks: list[str]  # what was left out, and why
+    hashes: dict[str, str] = field(default_factory=dict)  # of the episodes, by column; none where nothing was run
+
+    def of(self, row: Published) -> tuple[list[Group], list[TableRun], list[str]]:
+        """Return what belongs to a published row: what was measured, what has begun, what can be run."""
+
+        def here(paper: Paper) -> bool:
+            return (paper.method, paper.backbone) == (row.method, row.backbone)
+
+        groups = [group for group in self.groups if here(group.paper)]
+        started = [run for run in self.started if here(run.paper)]
+        return groups, started, [name for name, paper in self.to_run.items() if here(paper)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `--json` prints: published numbers in percent, as printed; ours are fractions."""
+        rows = []
+        for row in self.table.published:
+            groups, started, to_run = self.of(row)
+            published = {"method": row.method, "backbone": row.backbone, "percent": row.numbers, "note": row.note}
+            ours = [group.to_json() for group in groups]
+            begun = [{"folder": str(run.folder), "step": run.step} for run in started]
+            rows.append({"published": published, "ours": ours, "started": begun, "to_run": to_run})
+        columns = [{**c.model_dump(), "episode_hash": self.hashes.get(c.name)} for c in self.table.columns]
+        return {
+            "table": self.table.name,
+            "version": __version__,
+            "title": self.table.title,
+            "notes": self.table.notes,
+            "episodes": self.episodes,
+            "query": self.table.query,
+            "seed": self.table.seed,
+            "columns": columns,
+            "rows": rows,
+            "comparisons": [{"column": c.name, **pair} for c in self.table.columns for pair in self._pairs(c.name)],
+            "left_out": self.remarks,
+        }
+
+    def _pairs(self, column: str) -> list[dict[str, Any]]:
+        """Compare the groups' own methods on their common episodes."""
+        results = []
+        for group in self.groups:
+            if column in group.own.results:
+                own = group.own.over_seeds(column)
+                results.append(Result(f"{group.label}: {own.label}", own.settings, own.accuracies))
+        return compare(results)

@@ -1,0 +1,91 @@
+"""A report on a table of the paper for the eye: on the terminal, and in Markdown."""
+
+from dataclasses import dataclass
+
+from rich.table import Table as RichTable
+
+from hyperproto.reports.console import describe, percent
+from hyperproto.reports.table_results import Group, TableReport
+
+HEAD = ("row", "backbone, or how it was evaluated")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table; the published ones stand out."""
+
+    label: str
+    how: str
+    cells: list[str]
+    published: bool = False
+
+
+def lines(report: TableReport) -> list[Line]:
+    """Lay the table out: each published row, then what was measured for it, has begun, or can be run."""
+    columns = [column.name for column in report.table.columns]
+    empty = [""] * len(columns)
+    found = []
+    for row in report.table.published:
+        groups, started, to_run = report.of(row)
+        found.append(Line(row.method, row.backbone, [row.printed(name) for name in columns], published=True))
+        for group in groups:
+            found += _group(group, columns)
+        found += [Line(f"{run.label([run.seed])}; no model yet", str(run.folder), empty) for run in started]
+        found += [Line(f"to run: {name}", "", empty) for name in to_run]
+    return found
+
+
+def _group(group: Group, columns: list[str]) -> list[Line]:
+    """One line for each way of evaluating; the first names the runs."""
+    labels = [group.label] + [""] * (len(group.variants) - 1)
+    variants = group.variants.values()
+    return [
+        Line(label, variant.label, [_cell(variant.value(name)) for name in columns])
+        for label, variant in zip(labels, variants, strict=True)
+    ]
+
+
+def _cell(value: tuple[float, float, float | None] | None) -> str:
+    if value is None:
+        return ""
+    mean, ci95, deviation = value
+    return f"{percent(mean)} ± {percent(ci95)}" + ("" if deviation is None else f", sd {percent(deviation)}")
+
+
+def caption(report: TableReport) -> list[str]:
+    """Say what the numbers are, on which episodes, what the paper says that does not fit, and what was left out."""
+    table = report.table
+    words = [
+        "Published: as printed. Ours: mean ± 95 % interval over episodes, the same ones for all rows of a column; of "
+        "several seeds, the mean over them and sd, the standard deviation between them. An empty cell: nothing was run."
+    ]
+    for column in table.columns:
+        task = {"query": table.query, "episodes": report.episodes, "seed": table.seed}
+        drawn = report.hashes.get(column.name, "none (nothing was run)")
+        words.append(f"{column.name}: {describe({**column.model_dump(), **task, 'episode_hash': drawn})}")
+    words += [f"{row.method}, {row.backbone}: {row.note}" for row in table.published if row.note]
+    return [*words, *table.notes, *report.remarks]
+
+
+def rich_table(report: TableReport) -> RichTable:
+    """Make the table for the terminal."""
+    table = RichTable(title=report.table.title, title_justify="left")
+    for name in HEAD:
+        table.add_column(name, overflow="fold")
+    for column in report.table.columns:
+        table.add_column(column.name, justify="right", min_width=len("00.00 ± 0.00"))
+    for line in lines(report):
+        label = line.label if line.published or not line.label else f"  {line.label}"
+        table.add_row(label, line.how, *line.cells, style="bold" if line.published else None)
+    return table
+
+
+def markdown(report: TableReport) -> str:
+    """Make the same table in Markdown."""
+    columns = [column.name for column in report.table.columns]
+    rows = ["| " + " | ".join((*HEAD, *columns)) + " |", "| --- | --- |" + " ---: |" * len(columns)]
+    for line in lines(report):
+        cells = [cell.replace("|", r"\|") for cell in (line.label, line.how, *line.cells)]
+        rows.append("| " + " | ".join(f"**{c}**" if line.published and c else c for c in cells) + " |")
+    notes = [f"- {words}" for words in caption(report)]
+    return "\n".join([f"## {report.table.title}", "", *rows, "", *notes, ""])

@@ -1,0 +1,116 @@
+"""A table of the paper, and beside each published row the runs that reproduce it, all on the same episodes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hyperproto.data import Pool, open_pool
+from hyperproto.episodes import Episode, EpisodeSampler
+from hyperproto.errors import DataError, HyperProtoError
+from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
+from hyperproto.methods import METHODS, Method
+from hyperproto.recipes import Column, Table, read_table
+from hyperproto.reports.console import Show
+from hyperproto.reports.table_results import Group, TableReport
+from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
+from hyperproto.training.selection import Source, run_source, select
+
+BASELINES = ("protonet", "cosine", "simpleshot")  # on every run's encoder: what a trained method must beat
+
+
+def make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) -> TableReport:
+    """Find the runs of a table below `runs` (None: the folder runs, if there is one) and evaluate them all."""
+    table = read_table(spec)
+    if runs is not None and not runs.is_dir():
+        raise DataError(f"{runs}: no such folder; name the one that holds your runs with --runs")
+    found, to_run, remarks = find_runs(spec, table, runs or Path("runs"))
+    groups, twice = group_by_seed([run for run in found if run.has_model])
+    report = TableReport(
+        table=table,
+        episodes=episodes or table.episodes,
+        groups=[Group(seeds) for seeds in groups],
+        started=[run for run in found if not run.has_model],
+        to_run=to_run,
+        remarks=remarks + twice,
+    )
+    for data, split in dict.fromkeys((column.data, column.split) for column in table.columns):
+        _evaluate(report, data, split, show)
+    for group in report.groups:
+        measured = {r.settings["run"] for v in group.variants.values() for column in v.results.values() for r in column}
+        group.runs[:] = [run for run in group.runs if str(run.folder) in measured]
+    report.groups[:] = [group for group in report.groups if group.runs]
+    return report
+
+
+def _evaluate(report: TableReport, data: str, split: str, show: Show) -> None:
+    """Fill the columns that are drawn from one pool; data that no run needs are not opened."""
+    table = report.table
+    jobs = []
+    for group in report.groups:
+        columns = [c for c in table.columns_of(group.paper) if (c.data, c.split) == (data, split)]
+        jobs += [(group, run, columns) for run in group.runs if columns]
+    wanted = [column for column in table.columns if any(column in columns for _, _, columns in jobs)]
+    if not jobs:
+        return
+    with _naming(table, wanted[0]):
+        pool = open_pool(data, split, show)
+    drawn = {column.name: _draw(report, column, pool) for column in wanted}
+    for number, (group, run, columns) in enumerate(jobs, start=1):
+        here = _noted(show, f"run {number} of {len(jobs)},")
+        _evaluate_run(report, group, run, [(column, drawn[column.name]) for column in columns], pool, here)
+
+
+def _evaluate_run(
+    report: TableReport,
+    group: Group,
+    run: TableRun,
+    drawn: list[tuple[Column, list[Episode]]],
+    pool: Pool,
+    show: Show,
+) -> None:
+    """Measure one run: the pool is encoded once, and scored by its own method and the baselines in every column."""
+    try:
+        source = run_source(str(run.folder), pool)
+    except HyperProtoError as error:  # one bad run must not cost the others
+        report.remarks.append(f"{run.folder} is left out: {' '.join(str(error).split())}")
+        return
+    contenders = table_contenders(source)
+    encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, _noted(show, "encode"))}
+    own = {"recipe": run.name or None, "training_seed": run.seed}
+    task = {"query": report.table.query, "episodes": report.episodes, "seed": report.table.seed}
+    for column, episodes in drawn:
+        settings = {**own, "column": column.name, "way": column.way, "shot": column.shot, **task}
+        results = evaluate_contenders(contenders, pool, episodes, settings, encoded, _noted(show, column.name))
+        group.add(column.name, results)
+        report.hashes[column.name] = results[0].settings["episode_hash"]
+
+
+def table_contenders(source: Source) -> list[Contender]:
+    """Name what is measured on a run: its own method as it was trained, the paper's way and ours; the baselines."""
+    assert source.method is not None  # a run has one
+    assert source.method_name is not None
+    cls: type[Method] = METHODS.get(source.method_name)
+    fits = [fit for fit in dict.fromkeys((source.method.fit, "paper", cls.fits[0])) if fit in cls.fits]
+    methods = list(dict.fromkeys((source.method_name, *BASELINES)))
+    return select([source], methods, fits, [], {})
+
+
+def _draw(report: TableReport, column: Column, pool: Pool) -> list[Episode]:
+    table = report.table
+    with _naming(table, column):
+        sampler = EpisodeSampler(pool, way=column.way, shot=column.shot, query=table.query, seed=table.seed)
+        return sampler.draw(report.episodes)
+
+
+@contextmanager
+def _naming(table: Table, column: Column) -> Iterator[None]:
+    """Say in an error which column it is about."""
+    try:
+        yield
+    except HyperProtoError as error:
+        raise type(error)(f"{table.name}, column {column.name!r}: {error}") from None
+
+
+def _noted(show: Show, words: str) -> Show:
+    """Put a few words before whatever else the bar says."""
+    return lambda done, total, note="": show(done, total, f"{words} {note}")

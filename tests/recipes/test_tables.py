@@ -1,0 +1,209 @@
+"""Tables of the paper: their numbers, their recipes, and mistakes in them."""
+
+from pathlib import Path
+
+import pytest
+
+from hyperproto.errors import ConfigError
+from hyperproto.recipes import Paper, builtin_recipes, builtin_tables, read_rows, read_table, recipes_of
+from hyperproto.reports.table_runs import _settings
+from hyperproto.training import load_recipe
+
+TABLE = """
+[table]
+title = "A table"
+notes = ["a note"]
+episodes = 12
+query = 5
+columns = [
+  { name = "one", data = "glyphs", way = 5, shot = 1 },
+  { name = "many", data = "glyphs", split = "val", way = 5, shot = [1, 1, 2, 5, 20] },
+]
+
+[[published]]
+method = "ProtoNet"
+backbone = "Conv"
+numbers = { one = [46.4, 0.60], many = [63, 1] }
+
+[[published]]
+method = "HyperProto"
+backbone = "Conv"
+numbers = { many = [66.48, 0.71] }
+"""
+
+
+def written(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    text = TABLE
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "sums"),
+    [
+        # rows, and sums of the means and of the intervals of each column, in hundredths, taken from the paper's source
+        ("table3", 15, [(84334, 688), (111060, 652)]),
+        ("table4", 3, [(18655, 190), (23775, 141)]),
+        ("table5", 7, [(41596, 512)]),
+    ],
+)
+def test_the_published_numbers_are_those_of_the_paper(name: str, rows: int, sums: list[tuple[int, int]]) -> None:
+    table = read_table(name)
+    assert len(table.published) == rows
+    for column, expected in zip(table.columns, sums, strict=True):
+        numbers = [row.numbers[column.name] for row in table.published]
+        assert tuple(round(100 * sum(number[place] for number in numbers)) for place in (0, 1)) == expected
+    assert (table.episodes, table.query) == (1000, 15)
+
+
+def test_numbers_are_printed_as_in_the_paper() -> None:
+    table = read_table("table3")
+    assert table.published[0].printed("5-way 1-shot") == "33.30 ± 0.71"
+    assert table.published[0].printed("no such column") == ""
+
+
+@pytest.mark.parametrize("name", builtin_recipes())
+def test_every_recipe_of_a_table_points_to_a_published_row(name: str) -> None:
+    for row in read_rows(name):
+        recipe = load_recipe(f"{name}:{row}")
+        if recipe.paper is not None:
+            table = read_table(recipe.paper.table)
+            table.row_of(recipe.paper)
+            assert table.columns_of(recipe.paper)
+
+
+@pytest.mark.parametrize("name", builtin_tables())
+def test_the_recipes_of_a_table_are_the_papers(name: str) -> None:
+    table = read_table(name)
+    for row in read_rows(name):
+        recipe = load_recipe(f"{name}:{row}")
+        if recipe.start is not None:
+            first = load_recipe(recipe.start)
+            assert (first.encoder, first.data) == (recipe.encoder, recipe.data)
+        if recipe.paper is not None:
+            published = table.row_of(recipe.paper)
+            for column in table.columns_of(recipe.paper):
+                assert published.printed(column.name) in recipe.expected
+                if recipe.episodes is not None:
+                    assert (recipe.episodes.way, recipe.episodes.shot) == (column.way, column.shot)
+                    assert recipe.validation.shot == column.shot
+        if recipe.method.name.startswith("hyperproto"):
+            assert (recipe.method.options["fit"], recipe.method.options["centers"]) == ("paper", "episode")
+            rates = {"hyperproto": 10.0, "hyperproto-cone": 0.1, "hyperproto-gaussian": 0.001}
+            assert recipe.optim["radius"].lr == rates[recipe.method.name]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("table4:sphere-1shot", "table3:hyperproto-wrn28_10-1shot"),
+        ("table4:sphere-5shot", "table3:hyperproto-wrn28_10-5shot"),
+        ("table5:protonet-resnet12", "table3:protonet-resnet12-5shot"),
+        ("table5:hyperproto-resnet12", "table3:hyperproto-resnet12-5shot"),
+    ],
+)
+def test_what_is_said_to_be_the_same_training_is(one: str, other: str) -> None:
+    assert other in load_recipe(one).description
+    assert _settings(load_recipe(one)) == _settings(load_recipe(other))
+
+
+def test_recipes_of_a_table() -> None:
+    assert set(recipes_of("table4")) == {f"table4:{region}-{shot}shot" for region in ("cone", "gaussian", "sphere")
+                                         for shot in (1, 5)}  # fmt: skip
+    assert "table3:classifier-resnet12" not in recipes_of("table3")  # reproduces nothing by itself
+
+
+def test_a_table_is_no_part_of_a_recipe(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    assert read_rows(path) == {}
+    with pytest.raises(ConfigError, match=r"mine\.toml has a \[table\], but no recipe; give it a \[\[row\]\]"):
+        load_recipe(path)
+    table = read_table(path)
+    assert (table.name, table.seed, table.columns[0].split) == ("mine", 0, "test")
+    assert table.columns_of(Paper(table="mine", method="ProtoNet", backbone="Conv", columns=["many"])) == [
+        table.columns[1]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "table33",
+            r"no table 'table33'; did you mean 'table3'\? Known: table3, .*Your own: a path that ends in \.toml",
+        ),
+        ("glyphs", r"glyphs has no \[table\]\. Those that come with the package: table3, table4, table5"),
+        ("none.toml", r"none\.toml: cannot read the recipe"),
+    ],
+)
+def test_tables_that_there_are_not(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_table(name)
+
+
+@pytest.mark.parametrize(
+    ("paper", "message"),
+    [
+        ({"method": "Protonet"}, r"mine: there is no published row 'Protonet, Conv'; did you mean 'ProtoNet, Conv'\?"),
+        ({"columns": ["oen"]}, r"mine: there is no column 'oen'; did you mean 'one'\? Known: many, one"),
+    ],
+)
+def test_rows_and_columns_that_there_are_not(paper: dict[str, object], message: str, tmp_path: Path) -> None:
+    table = read_table(written(tmp_path))
+    with pytest.raises(ConfigError, match=message):
+        table.row_of(Paper(**{"table": "mine", "method": "ProtoNet", "backbone": "Conv", **paper}))
+
+
+def test_all_mistakes_of_a_table_come_at_once(tmp_path: Path) -> None:
+    changes = [
+        ("title", "titel"),
+        ("query = 5", "query = 0"),
+        ("way = 5, shot = 1 }", "wya = 5, shot = 0 }"),
+        ("[46.4, 0.60]", "[46.4]"),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        read_table(written(tmp_path, *changes))
+    message = str(caught.value)
+    assert "mine.toml: 7 problem(s)" in message
+    for words in (
+        "table.title is missing",
+        "table.titel: there is no key 'titel'; did you mean 'title'?",
+        "table.query = 0: input should be greater than 0",
+        "table.columns.0.way is missing",
+        "table.columns.0.wya: there is no key 'wya'; did you mean 'way'?",
+        "table.columns.0.shot = 0: input should be greater than 0, or input should be a valid list",
+        "published.0.numbers.one = [46.4]: list should have at least 2 items",
+    ):
+        assert words in message
+
+
+def test_names_that_are_given_twice_or_nowhere(tmp_path: Path) -> None:
+    changes = [('method = "HyperProto"', 'method = "ProtoNet"'), ("{ many = [66.48", "{ mnay = [66.48")]
+    with pytest.raises(ConfigError) as caught:
+        read_table(written(tmp_path, *changes))
+    assert "published: ProtoNet, Conv twice; give each row once" in str(caught.value)
+    assert "published ProtoNet, Conv: there is no column 'mnay'; did you mean 'many'?" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"table\.columns: 'one' twice; name each once"):
+        read_table(written(tmp_path, ('name = "many"', 'name = "one"'), (", many = [63, 1]", ""), ("many", "one")))
+    path = tmp_path / "bare.toml"
+    path.write_text(TABLE.partition("[[published]]")[0])
+    with pytest.raises(ConfigError, match="published is missing"):
+        read_table(str(path))
+
+
+def test_mistakes_in_what_a_recipe_says_of_the_paper(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("glyphs:protonet", ["paper={table='table3', method=3, bakbone='x'}", "episodes.wya=5"])
+    message = str(caught.value)
+    assert "4 problem(s)" in message
+    assert "paper.method = 3: input should be a valid string" in message
+    assert "paper.bakbone: there is no key 'bakbone'; did you mean 'backbone'?" in message
+    assert "episodes.wya: there is no key 'wya'; did you mean 'way'?" in message
+    path = Path(written(tmp_path))
+    path.write_text(TABLE + '[[row]]\nname = "a"\npaper = { table = "mine", method = "ProtoNet" }\n')
+    with pytest.raises(ConfigError, match=r"mine\.toml:a: 1 problem\(s\)\n- backbone is missing"):
+        recipes_of(str(path))

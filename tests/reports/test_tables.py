@@ -1,0 +1,334 @@
+"""A report on a table of the paper, from tiny runs on vectors: what is found, what is measured, what is said."""
+
+import json
+import shutil
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hyperproto.data import Pool, open_pool
+from hyperproto.encoders import ENCODERS
+from hyperproto.episodes import EpisodeSampler, episodes_hash
+from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoError
+from hyperproto.evaluation import evaluate_contenders
+from hyperproto.reports.table_results import TableReport
+from hyperproto.reports.table_runs import options_from_data
+from hyperproto.reports.table_text import caption, lines, markdown, rich_table
+from hyperproto.reports.tables import make_report
+from hyperproto.training import load_recipe, train
+from hyperproto.training.selection import run_source, select
+from tests.training.conftest import TINY
+
+TABLE = """
+encoder = {{ name = "tiny" }}
+episodes = {{ way = 4, shot = 3, query = 4 }}
+optim.encoder = {{ name = "adam", lr = 0.01 }}
+training = {{ steps = 6, validate_every = 3, checkpoint_every = 3, log_every = 3 }}
+validation = {{ way = 4, shot = 2, query = 5, episodes = 10 }}
+[data]
+spec = "vectors:{data}"
+
+[table]
+title = "Table 0: tests"
+notes = ["a note on the table"]
+episodes = 14
+query = 5
+seed = 3
+columns = [
+  {{ name = "1 shot", data = "vectors:{data}", way = 4, shot = 1 }},
+  {{ name = "unequal", data = "vectors:{data}", way = 4, shot = [1, 1, 2, 5] }},
+]
+[[published]]
+method = "ProtoNet"
+backbone = "Tiny"
+numbers = {{ "1 shot" = [40.0, 1.5], unequal = [50.25, 0.5] }}
+note = "a note on a row"
+[[published]]
+method = "Elsewhere"
+backbone = "Huge"
+numbers = {{ unequal = [99.0, 0.1] }}
+[[published]]
+method = "HyperProto"
+backbone = "Tiny"
+numbers = {{ "1 shot" = [45.0, 1.5], unequal = [60.0, 0.5] }}
+
+[[row]]
+name = "protonet"
+method = {{ name = "protonet" }}
+paper = {{ table = "mini", method = "ProtoNet", backbone = "Tiny", note = "tiny" }}
+[[row]]
+name = "hyperproto"
+method = {{ name = "hyperproto", centers = "episode", fit = "paper" }}
+optim.radius = {{ name = "adam", lr = 1.0 }}
+paper = {{ table = "mini", method = "HyperProto", backbone = "Tiny", columns = ["unequal"] }}
+[[row]]
+name = "cone"
+method = {{ name = "hyperproto-cone", centers = "episode", fit = "paper" }}
+optim.radius = {{ name = "adam", lr = 0.1 }}
+paper = {{ table = "mini", method = "HyperProto", backbone = "Tiny" }}
+[[row]]
+name = "first"
+method = {{ name = "cosine" }}
+"""
+
+
+@pytest.fixture(autouse=True)
+def tiny() -> None:
+    exec(TINY, {"__name__": "tiny"})
+
+
+@pytest.fixture
+def table(vectors_file: Path) -> str:
+    path = vectors_file.with_name("mini.toml")
+    path.write_text(TABLE.format(data=vectors_file))
+    return str(path)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+def made(table: str, runs: Path, row: str, folder: str | None = None, *overrides: str) -> Path:
+    return train(load_recipe(f"{table}:{row}", list(overrides)), runs / (folder or row)).folder
+
+
+def report(table: str, runs: Path, episodes: int | None = None) -> TableReport:
+    return make_report(table, runs, episodes, lambda done, total, note="": None)
+
+
+def shown(found: TableReport) -> list[tuple[str, str, list[str]]]:
+    return [(line.label, line.how, line.cells) for line in lines(found)]
+
+
+def test_two_seeds_an_empty_cell_and_what_can_be_run(table: str, runs: Path) -> None:
+    made(table, runs, "protonet")
+    made(table, runs / "deeper", "hyperproto", "a")
+    made(table, runs, "hyperproto", "b", "training.seed=7")
+    made(table, runs, "first")  # of no row
+    found = report(table, runs)
+    rows = shown(found)
+    protonet, simple = rows[1][2], [("", "cosine point none"), ("", "simpleshot point center-unit")]
+    assert rows[0] == ("ProtoNet", "Tiny", ["40.00 ± 1.50", "50.25 ± 0.50"])
+    assert [row[:2] for row in rows[1:4]] == [(f"{table}:protonet, seed 0; tiny", "protonet point none"), *simple]
+    assert all("±" in cell and "sd" not in cell for cell in protonet)
+    assert rows[4] == ("Elsewhere", "Huge", ["", "99.00 ± 0.10"])
+    assert rows[5][0] == "HyperProto"
+    assert [row[:2] for row in rows[6:11]] == [
+        (f"{table}:hyperproto, seeds 0, 7", "hyperproto paper none"),
+        ("", "hyperproto bayes none"),
+        ("", "protonet point none"),
+        *simple,
+    ]
+    assert all(row[2][0] == "" and ", sd " in row[2][1] for row in rows[6:11])
+    assert rows[11:] == [(f"to run: {table}:cone", "", ["", ""])]
+
+
+def test_the_numbers_are_those_of_an_evaluation(table: str, runs: Path, vectors_file: Path) -> None:
+    folders = [made(table, runs, "hyperproto", f"seed{seed}", f"training.seed={seed}") for seed in (0, 1, 2)]
+    content = report(table, runs).to_json()
+    pool = open_pool(f"vectors:{vectors_file}", "test")
+    episodes = EpisodeSampler(pool, way=4, shot=[1, 1, 2, 5], query=5, seed=3).draw(14)
+    [group] = content["rows"][2]["ours"]
+    assert [run["folder"] for run in group["runs"]] == [str(folder) for folder in folders]
+    for variant in group["results"]:
+        [name, fit, _] = variant["label"].split()
+        accuracies = []
+        for folder in folders:
+            contenders = select([run_source(str(folder), pool)], [name], [fit], [], {})
+            settings = {"way": 4, "shot": [1, 1, 2, 5]}
+            accuracies.append(evaluate_contenders(contenders, pool, episodes, settings)[0].accuracies)
+        measured = variant["columns"]["unequal"]
+        assert [run["accuracy"] for run in measured["runs"]] == pytest.approx([a.mean() for a in accuracies])
+        assert [run["training_seed"] for run in measured["runs"]] == [0, 1, 2]
+        assert measured["accuracy"] == pytest.approx(np.mean(accuracies))
+        assert measured["sd_between_seeds"] == pytest.approx(np.std([a.mean() for a in accuracies], ddof=1))
+        error = np.std(np.mean(accuracies, axis=0), ddof=1) / np.sqrt(14)
+        assert measured["ci95"] == pytest.approx(2.160369 * error, rel=1e-5)  # Student's t with 13 degrees of freedom
+        assert {run["episode_hash"] for run in measured["runs"]} == {episodes_hash(pool, episodes)}
+    assert [column["episode_hash"] for column in content["columns"]] == [None, episodes_hash(pool, episodes)]
+
+
+def test_everything_is_paired(table: str, runs: Path) -> None:
+    for row in ("protonet", "hyperproto", "cone"):
+        made(table, runs, row)
+    content = report(table, runs, episodes=9).to_json()
+    json.dumps(content, allow_nan=False)
+    results = [r for row in content["rows"] for group in row["ours"] for r in every_result(group)]
+    for column in content["columns"]:
+        own = [result for result in results if result["column"] == column["name"]]
+        assert {result["episode_hash"] for result in own} == {column["episode_hash"]}
+        assert {(result["episodes"], result["seed"], result["query"]) for result in own} == {(9, 3, 5)}
+    pairs = [(pair["column"], pair["a"].split(":")[-1], pair["b"].split(":")[-1]) for pair in content["comparisons"]]
+    assert sorted(pairs) == [
+        ("1 shot", " hyperproto-cone paper none", " protonet point none"),
+        ("unequal", " hyperproto paper none", " protonet point none"),
+        ("unequal", " hyperproto-cone paper none", " hyperproto paper none"),
+        ("unequal", " hyperproto-cone paper none", " protonet point none"),
+    ]
+    labels = [variant["label"] for variant in content["rows"][2]["ours"][0]["results"]]
+    assert labels[:2] == ["hyperproto-cone paper none", "hyperproto-cone unbiased none"]  # a cone has no bayes
+
+
+def every_result(group: dict[str, Any]) -> list[dict[str, Any]]:
+    return [run for variant in group["results"] for column in variant["columns"].values() for run in column["runs"]]
+
+
+def test_a_pool_is_encoded_once_a_run(table: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(table, runs, "protonet")
+    encoder = ENCODERS.get("tiny")
+    real, calls = encoder.encode_all, []
+    monkeypatch.setattr(encoder, "encode_all", lambda *args: calls.append(1) or real(*args))
+    report(table, runs)
+    assert len(calls) == 1
+
+
+def test_runs_without_a_model_and_runs_that_go_on(table: str, runs: Path) -> None:
+    folder = made(table, runs, "protonet", "begun")
+    (folder / "model.safetensors").unlink()
+    (folder / "metrics.jsonl").write_text("")
+    half = made(table, runs, "hyperproto", "half")
+    metrics = (half / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (half / "metrics.jsonl").write_text(metrics[0])
+    made(table, runs, "hyperproto", "whole", "training.seed=1")
+    found = report(table, runs)
+    rows = shown(found)
+    begun = f"{table}:protonet, seed 0, not finished: step 0 of 6; tiny; no model yet"
+    assert rows[1] == (begun, str(folder), ["", ""])
+    labels = [label for label, _, _ in rows if "hyperproto" in label]
+    assert labels == [f"{table}:hyperproto, seed 0, not finished: step 3 of 6", f"{table}:hyperproto, seed 1"]
+    assert found.to_json()["rows"][0]["started"] == [{"folder": str(folder), "step": 0}]
+
+
+def test_patience_is_an_end(table: str, runs: Path) -> None:
+    overrides = ["training.patience=2", "training.steps=500", "optim.encoder.lr=1e-9"]
+    folder = made(table, runs, "protonet", None, *overrides)
+    [group] = report(table, runs).groups
+    assert group.label == f"protonet with other settings ({folder}), seed 0; tiny"
+
+
+def test_a_run_serves_every_table_whose_recipe_it_equals(table: str, runs: Path) -> None:
+    folder = made(table, runs, "protonet")
+    config = json.loads((folder / "config.json").read_text())
+    del config["recipe"]["paper"]
+    config["recipe"].update(description="other words", name="another name")
+    (folder / "config.json").write_text(json.dumps(config))
+    [group] = report(table, runs).groups
+    assert group.label == f"{table}:protonet, seed 0; tiny"
+    config["recipe"]["optim"]["encoder"]["lr"] = 0.5
+    (folder / "config.json").write_text(json.dumps(config))
+    assert report(table, runs).groups == []
+
+
+def test_other_settings_are_said_and_the_recipe_stays_to_be_run(table: str, runs: Path) -> None:
+    folder = made(table, runs, "protonet", "wide", "encoder.size=7")
+    rows = shown(report(table, runs))
+    assert rows[1][0] == f"protonet with other settings ({folder}), seed 0; tiny"
+    assert (f"to run: {table}:protonet", "", ["", ""]) in rows
+
+
+def test_the_same_run_twice_counts_once(table: str, runs: Path) -> None:
+    shutil.copytree(made(table, runs, "protonet", "a"), runs / "b")
+    found = report(table, runs)
+    assert [len(group.runs) for group in found.groups] == [1]
+    assert found.remarks == [f"{runs / 'b'} is left out: it has the settings and the seed of {runs / 'a'}"]
+
+
+def test_one_bad_run_does_not_cost_the_others(table: str, runs: Path) -> None:
+    made(table, runs, "protonet", "good")
+    bad = made(table, runs, "protonet", "bad", "training.seed=1")
+    (bad / "model.safetensors").write_bytes(b"not tensors")
+    alone = made(table, runs, "hyperproto", "alone")
+    (alone / "model.safetensors").write_bytes(b"")
+    (runs / "x").mkdir()
+    (runs / "x" / "config.json").write_text("[]")
+    lost = made(table, runs, "cone", "lost", "paper.method='Hyperproto'", "training.steps=3")
+    found = report(table, runs)
+    assert [group.label for group in found.groups] == [f"{table}:protonet, seed 0; tiny"]
+    words = sorted(found.remarks)
+    assert words[0].startswith(f"{alone} is left out: {alone}/model.safetensors: not a readable safetensors file")
+    assert words[1].startswith(f"{bad} is left out: {bad}/model.safetensors: not a readable safetensors file")
+    assert words[2].startswith(f"{lost} is left out: mini: there is no published row 'Hyperproto, Tiny'; did you mean")
+    assert words[3].startswith(f"{runs / 'x'} is left out: {runs / 'x'}/config.json: not the configuration of a run")
+    assert found.to_json()["left_out"] == found.remarks
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "message"),
+    [
+        (
+            'name = "1 shot", data = "vectors:',
+            'name = "1 shot", data = "vectors:/no',
+            DataError,
+            "'1 shot': .*no such fi",
+        ),
+        ("[1, 1, 2, 5] }", '[1, 1, 2, 5], split = "tset" }', ConfigError, "'unequal': .*no split 'tset'"),
+        ("shot = [1, 1, 2, 5]", "shot = 29", EpisodeError, "mini, column 'unequal': .*29 shots and 5 queries need 34"),
+    ],
+)
+def test_an_error_names_its_column(
+    old: str, new: str, error: type[HyperProtoError], message: str, table: str, runs: Path
+) -> None:
+    made(table, runs, "protonet")
+    text = Path(table).read_text()
+    assert old in text
+    Path(table).write_text(text.replace(old, new))
+    with pytest.raises(error, match=message):
+        report(table, runs)
+
+
+def test_without_runs_no_data_are_needed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERPROTO_DATA", str(runs / "nowhere"))
+    monkeypatch.chdir(runs)
+    found = make_report("table3", None, None, lambda done, total, note="": None)
+    rows = shown(found)
+    assert ("to run: table3:hyperproto-conv4-5shot", "", ["", ""]) in rows
+    assert ("HyperProto", "WideResNet-28-10", ["63.78 ± 0.63", "81.29 ± 0.46"]) in rows
+    assert found.hashes == {}
+    with pytest.raises(DataError, match="nowhere: no such folder; name the one that holds your runs"):
+        report("table3", runs / "nowhere")
+
+
+def test_a_recipe_that_reproduces_no_row_is_a_mistake(table: str, runs: Path) -> None:
+    Path(table).write_text(Path(table).read_text().replace('method = "ProtoNet", ', 'method = "ProtNet", '))
+    with pytest.raises(ConfigError, match="no published row 'ProtNet, Tiny'; did you mean 'ProtoNet, Tiny'"):
+        report(table, runs)
+
+
+def test_what_is_printed(table: str, runs: Path) -> None:
+    made(table, runs, "protonet")
+    found = report(table, runs)
+    words = caption(found)
+    hashed = found.hashes["unequal"]
+    assert any(f"shots 1,1,2,5, 5 queries a class, 14 episodes, seed 3, hash {hashed}" in line for line in words)
+    assert words[-2:] == ["ProtoNet, Tiny: a note on a row", "a note on the table"]
+    text = markdown(found).splitlines()
+    assert text[0] == "## Table 0: tests"
+    assert text[2:5] == [
+        "| row | backbone, or how it was evaluated | 1 shot | unequal |",
+        "| --- | --- | ---: | ---: |",
+        "| **ProtoNet** | **Tiny** | **40.00 ± 1.50** | **50.25 ± 0.50** |",
+    ]
+    assert len({line.count("|") for line in text if line.startswith("|")}) == 1
+    assert f"- {words[-1]}" in text
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(rich_table(found))
+    terminal = console.export_text()
+    for cell in ("40.00 ± 1.50", lines(found)[1].cells[0], "mini.toml:hyperproto", "simpleshot point center-unit"):
+        assert cell in terminal
+
+
+def test_settings_leave_out_what_encoders_read_off_the_data(make_blobs: Callable[..., Pool]) -> None:
+    images = Pool(np.zeros((2, 84, 84, 3), np.uint8), np.arange(2), ("a", "b"))
+    for name in ENCODERS.names():
+        for pool in (images, make_blobs()):
+            try:
+                assert set(ENCODERS.get(name).options_for(pool)) <= options_from_data(name)
+            except DataError:
+                continue  # it does not read such data
