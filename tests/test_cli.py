@@ -135,7 +135,6 @@ def test_lists() -> None:
     assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}
     shown = json.loads(run("recipes", "show", "glyphs:hyperproto", "-o", "training.steps=3", "--json", "-"))
     assert shown["training"]["steps"] == 3
-    assert 'expected = "' in run("recipes", "show", "glyphs:hyperproto")
     assert "glyphs" in run("data", "list")
 
 
@@ -172,6 +171,18 @@ def test_report_a_table_with_a_run(tmp_path: Path) -> None:
         "simpleshot point center-unit",
     ]
     assert "| **ProtoNet** | **Conv** | **46.44 ± 0.60** |" in (tmp_path / "a.md").read_text()
+
+
+def test_show_a_recipe_with_its_cost_and_the_published_number() -> None:
+    shown = run("recipes", "show", "table3:hyperproto-conv4-5shot", "-o", "training.steps=7")
+    published = "# published, table3, HyperProto, ConvNet: 66.48 ± 0.71"
+    for words in ('cost = "a GPU', 'expected = "paper: 66.48', published):
+        'cost = "a GPU',
+        'expected = "paper: 66.48',
+        "# published, table3, HyperProto, ConvNet: 66.48 ± 0.71",
+    ):
+        assert words in shown
+    assert "steps = 7" in shown
 
 
 def test_report_a_table_without_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

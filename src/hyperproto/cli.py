@@ -121,7 +121,7 @@ def train(
 ) -> None:
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
     from hyperproto.recipes import run_name
-    from hyperproto.reports.console import progress_bar
+    from hyperproto.reports.progress import progress_bar
     from hyperproto.training import load_recipe
     from hyperproto.training import train as run_training
 
@@ -218,7 +218,7 @@ def report(
 ) -> None:
     """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes."""
     from hyperproto.files import atomic_write
-    from hyperproto.reports.console import progress_bar
+    from hyperproto.reports.progress import progress_bar
     from hyperproto.reports.table_text import caption, markdown, rich_table
     from hyperproto.reports.tables import make_report
 
@@ -301,7 +301,7 @@ def data_get(
 ) -> None:
     """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
     from hyperproto.data.get import get, spec
-    from hyperproto.reports.console import progress_bar
+    from hyperproto.reports.progress import progress_bar
 
     with progress_bar(name) as show:
         files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))
@@ -327,7 +327,7 @@ def _evaluate(
     from hyperproto.episodes import EpisodeSampler
     from hyperproto.evaluation import evaluate_contenders
     from hyperproto.recipes import parse_values
-    from hyperproto.reports.console import progress_bar
+    from hyperproto.reports.progress import progress_bar
     from hyperproto.training.selection import encoder_source, run_source, select
 
     with progress_bar("evaluate") as show:

@@ -15,8 +15,9 @@ from hyperproto.data import Pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.evaluation import Result
 from hyperproto.reports import demo, figures
-from hyperproto.reports.console import describe, progress_bar, results_table
+from hyperproto.reports.console import describe, results_table
 from hyperproto.reports.page import Page
+from hyperproto.reports.progress import progress_bar
 
 
 def picture(png: bytes) -> np.ndarray:

@@ -18,8 +18,8 @@ from hyperproto.evaluation import Contender, EncodedPool, Result, compare, evalu
 from hyperproto.files import atomic_write
 from hyperproto.regions import Sphere
 from hyperproto.reports import figures
-from hyperproto.reports.console import progress_bar
 from hyperproto.reports.page import Page
+from hyperproto.reports.progress import progress_bar
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import Source, run_source, select
 

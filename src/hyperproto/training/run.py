@@ -33,10 +33,7 @@ class Run:
                 file.write(json.dumps(config, indent=2).encode() + b"\n")
             return
         found = self._read_config()
-        settings = [
-            {k: v for k, v in recipe.items() if k not in WORDS} for recipe in (found["recipe"], config["recipe"])
-        ]
-        different = sorted(_differences(*settings))
+        different = sorted(_differences(_settings(found["recipe"]), _settings(recipe.model_dump(mode="json"))))
         different += [name for name in data if found.get(name) != data[name]]
         if different:
             raise ConfigError(
@@ -80,6 +77,11 @@ class Run:
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{self.config}: not the configuration of a run ({error!r})") from None
         return config
+
+
+def _settings(recipe: dict[str, Any]) -> dict[str, Any]:
+    """What decides the result of a run, without the words about it."""
+    return {key: value for key, value in recipe.items() if key not in WORDS}
 
 
 def _differences(a: Any, b: Any, path: str = "") -> set[str]:
