@@ -77,10 +77,27 @@ def test_compare_pairs_everything(vectors_file: Path, tmp_path: Path) -> None:
     content = json.loads(file.read_text())
     assert len(content["results"]) == 6
     assert len(content["comparisons"]) == 15
-    assert set(content["comparisons"][0]) == {"a", "b", "difference", "ci95"}
+    assert set(content["comparisons"][0]) == {"shot", "a", "b", "difference", "ci95"}
     assert all(set(result) >= FIELDS for result in content["results"])
     assert len({result["episode_hash"] for result in content["results"]}) == 1
     assert "hyperproto bayes unit" in table
+    assert content["command"].startswith("hyperproto ")
+
+
+def test_compare_takes_several_kinds_of_shots(vectors_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    common = ["--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30", "--way", "3"]
+    methods = ["--method", "protonet", "--method", "cosine"]
+    shots = ["--shot", "1", "--shot", "1,2,5", "--shot", "1"]  # twice the same is once
+    table = run("compare", *common, *methods, *shots, "--json", str(file))
+    content = json.loads(file.read_text())
+    assert [result["shot"] for result in content["results"]] == [1, 1, [1, 2, 5], [1, 2, 5]]
+    assert [row["shot"] for row in content["comparisons"]] == [1, [1, 2, 5]]
+    alone = json.loads(run("evaluate", *common, "--method", "cosine", "--shot", "1,2,5", "--json", "-"))
+    assert content["results"][3]["accuracy"] == alone["accuracy"]
+    assert content["results"][3]["episode_hash"] == alone["episode_hash"]
+    for words in ("shots 1,2,5", "shots 1", f"{100 * alone['accuracy']:.2f}", "("):
+        assert words in table
 
 
 def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
@@ -127,10 +144,12 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
-        "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
+        "classifier", "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
         "logistic", "nearest", "protonet", "simpleshot",
     ]  # fmt: skip
-    assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {"glyphs", "vectors"}
+    assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
+        "cub", "folder", "glyphs", "miniimagenet", "omniglot", "vectors",
+    }  # fmt: skip
     recipes = json.loads(run("recipes", "list", "--json", "-"))
     assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}
     shown = json.loads(run("recipes", "show", "glyphs:hyperproto", "-o", "training.steps=3", "--json", "-"))
