@@ -21,7 +21,7 @@ def training_step(quick: bool) -> list[Measurement]:
     """Time steps on 28 px glyphs, and on 84 px colour pictures with augmentation."""
     small = ["episodes.way=5"] if quick else []
     with TemporaryDirectory() as folder:
-        write_pictures(Path(folder), classes=8 if quick else 30, each=25)
+        write_pictures(Path(folder), classes=15 if quick else 30, each=25)
         pictures = [f"data.spec=folder:{folder},shares=2/1/0"]
         return [
             _step("glyphs:hyperproto", small, 3 if quick else 60, target=1.15),
