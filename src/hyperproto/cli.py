@@ -1,6 +1,7 @@
 """The command line: thin. Exit codes: 0; 1 for a mistake that the user can mend; 2 for wrong usage."""
 
 import json
+import os
 import shlex
 import sys
 from contextlib import suppress
@@ -33,6 +34,9 @@ EXTRAS = {
     "torch": "train", "safetensors": "train", "PIL": "images", "pooch": "images", "requests": "images",
     "matplotlib": "plots", "transformers": "text",
 }  # fmt: skip
+
+
+PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
 
 
 def _json_target(value: str | None) -> str | None:
@@ -230,7 +234,7 @@ def report(
     if json_file:
         _write_json(made.to_json(), json_file)
     if json_file != "-":
-        Console().print(rich_table(made), *caption(made), sep="\n", markup=False, highlight=False)
+        _console().print(rich_table(made), *caption(made), sep="\n", markup=False, highlight=False)
 
 
 @recipes_app.command("list")
@@ -354,7 +358,7 @@ def _show(columns: list[list[Any]], content: Any, json_file: str | None) -> None
     if json_file != "-":
         titles = [describe(column[0].to_json()) for column in columns]
         table = results_table(titles[0], columns[0]) if len(columns) == 1 else columns_table(titles, columns)
-        Console().print(table)
+        _console().print(table)
 
 
 def _show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
@@ -368,7 +372,13 @@ def _show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
             table.add_column(name)
         for row in rows:
             table.add_row(*(str(value) for value in row.values()))
-        Console().print(table)
+        _console().print(table)
+
+
+def _console() -> Console:
+    """Wide tables are for files and pipes as they are; a terminal folds them to its own width."""
+    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if fits else PIPE_WIDTH)
 
 
 def _write_json(content: Any, json_file: str) -> None:

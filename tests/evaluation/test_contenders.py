@@ -149,3 +149,14 @@ def test_the_center_of_the_training_data_reaches_the_transform(vectors_file: Pat
     torch.testing.assert_close(contender.center, torch.from_numpy(pool.items.mean(0)))
     [without] = select([source()], ["simpleshot"], [], [], {})
     assert without.center is None
+
+
+def test_a_label_names_an_option_only_where_it_counts() -> None:
+    options = {"prior_ratio": 0.5, "radius_weight": 0.1}
+    contenders = select([source()], ["hyperproto", "protonet"], ["bayes", "paper", "unbiased"], ["unit"], options)
+    assert [contender.label for contender in contenders] == [
+        "hyperproto bayes unit prior_ratio=0.5",
+        "hyperproto paper unit radius_weight=0.1",
+        "hyperproto unbiased unit",
+        "protonet point unit",
+    ]

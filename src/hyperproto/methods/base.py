@@ -95,6 +95,10 @@ class Method(nn.Module):
         """Parameters with an optimiser of their own, by the name of its section `[optim.NAME]`."""
         return {}
 
+    def uses(self, option: str) -> bool:
+        """Tell whether an option changes the scores of this method with this closed form: labels name only such."""
+        return True
+
     def monitor(self) -> dict[str, float | list[float]]:
         """Name what is worth watching during training."""
         return {}

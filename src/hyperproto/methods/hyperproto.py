@@ -40,6 +40,10 @@ class HyperProto(StoredRegions):
         own = {"paper": {"radius_weight": self.radius_weight}, "bayes": {"prior_ratio": self.prior_ratio}}
         return own.get(self.fit, {})
 
+    def uses(self, option: str) -> bool:
+        """The options that belong to one closed form change no other."""
+        return {"radius_weight": "paper", "prior_ratio": "bayes"}.get(option, self.fit) == self.fit
+
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one."""
         if not self.squared:

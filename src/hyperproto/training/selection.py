@@ -84,7 +84,7 @@ def select(
                 centers[source] = _center(source)
             method, own_options = _method(source, name, fit, options)
             where = [source.label] if len(sources) > 1 else []
-            changed = [f"{key}={value}" for key, value in options.items() if key in own_options]
+            changed = [f"{key}={value}" for key, value in options.items() if key in own_options and method.uses(key)]
             contenders.append(
                 Contender(
                     label=" ".join([*where, name, fit, transform, *changed]),
