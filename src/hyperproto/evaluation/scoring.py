@@ -72,13 +72,11 @@ def episode_accuracies(
         if task.query_y is None:
             raise EpisodeError("these episodes hide the labels of their queries; there is nothing to count")
         real = task.query_y >= 0  # OUTSIDE and PAD are no class
-        place = (
-            task.query_y + task.way * torch.arange(len(real), device=real.device)[:, None]
-        )  # (B, Q) into (B, N), flat
+        episode = torch.arange(len(real), device=real.device)[:, None]
+        place = task.query_y + task.way * episode  # (B, Q) into (B, N), flat
         for mask, counts in ((real & (predicted == task.query_y), correct), (real, total)):
-            counts.append(
-                torch.bincount(place[mask], minlength=task.classes.numel()).view_as(task.classes).cpu().numpy()
-            )
+            found = torch.bincount(place[mask], minlength=task.classes.numel())
+            counts.append(found.view_as(task.classes).cpu().numpy())
     return np.concatenate(correct), np.concatenate(total)
 
 
@@ -116,8 +114,7 @@ def _transformed(transform: FeatureTransform, task: Task) -> Task:
 
 def _support_center(task: Task) -> Tensor:
     """Mean of the class means, (B, 1, *feature_shape): without training data, and whatever the shots."""
-    member = (task.support_y[..., None] == torch.arange(task.way, device=task.support.device)).to(
-        task.support
-    )  # (B, S, N)
+    classes = torch.arange(task.way, device=task.support.device)
+    member = (task.support_y[..., None] == classes).to(task.support)  # (B, S, N)
     share = (member / member.sum(1, keepdim=True).clamp(min=1)).mean(-1)  # (B, S)
     return torch.einsum("bs,bs...->b...", share, task.support)[:, None]
