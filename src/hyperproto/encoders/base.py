@@ -32,6 +32,26 @@ class Units:
         """One unit an item: images, sentences, vectors."""
         return cls(x, np.arange(len(x) + 1))
 
+    def rows_of(self, items: IntArray) -> IntArray:
+        """Rows of `x` that hold the units of some items, item after item."""
+        return items if self.single else rows_between(self.offsets[items], self.offsets[items + 1])
+
+    def of_items(self, items: IntArray) -> "Units":
+        """Take the units of some items, in that order."""
+        rows = torch.from_numpy(self.rows_of(items)).to(self.x.device)
+        return Units(self.x.index_select(0, rows), offsets_of(np.diff(self.offsets)[items]))
+
+
+def offsets_of(lengths: IntArray) -> IntArray:
+    """Where pieces of these lengths begin and end when they lie one after another, (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def rows_between(starts: IntArray, ends: IntArray) -> IntArray:
+    """`start, start + 1, ..., end - 1` for each pair in turn."""
+    lengths = ends - starts
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+
 
 class Encoder(nn.Module):
     """Base of all encoders. A subclass sets `feature_shape` and writes `collate` and `forward`."""
@@ -63,6 +83,14 @@ class Encoder(nn.Module):
         """Where its weights are; an encoder without any is on the CPU."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
+    def lengths(self, prepared: Any) -> IntArray | None:
+        """How long each item is, where items are padded to the longest of a batch; None where all cost the same."""
+        return None
+
+    def param_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Tables with a sparse gradient, by the name of their section `[optim.NAME]`: only rows drawn are updated."""
+        return {}
+
     def collate(self, prepared: Any, index: IntArray) -> Any:
         """Make one batch of the items at `index`."""
         raise NotImplementedError
@@ -77,15 +105,19 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def encode(self, prepared: Any, items: IntArray, progress: Progress | None = None) -> Units:
-        """Encode the items given, batch by batch, in eval mode."""
+        """Encode the items given, batch by batch, in eval mode; items of one length go together, to pad little."""
+        lengths = self.lengths(prepared)
+        order = None if lengths is None else np.argsort(-lengths[items], kind="stable")  # long ones first: memory shows
+        ordered = items if order is None else items[order]
         was_training = self.training
         self.eval()
         vectors, counts = [], []
         for start in range(0, len(items), BATCH):
-            units = self(moved(self.collate(prepared, items[start : start + BATCH]), self.device))
+            units = self(moved(self.collate(prepared, ordered[start : start + BATCH]), self.device))
             vectors.append(units.x)
             counts.append(np.diff(units.offsets))
             if progress is not None:
                 progress(min(start + BATCH, len(items)), len(items))
         self.train(was_training)
-        return Units(torch.cat(vectors), np.concatenate([[0], np.cumsum(np.concatenate(counts))]))
+        units = Units(torch.cat(vectors), offsets_of(np.concatenate(counts)))
+        return units if order is None else units.of_items(np.argsort(order))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hyperproto.data import IntArray
 from hyperproto.encoders import Encoder, Units
+from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode
 
 PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit of none of the classes
@@ -76,8 +77,7 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
 
 def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
     """The units of some items of each episode, (B, units, *feature_shape)."""
-    rows = items if units.single else [_units_of(units.offsets, episode_items) for episode_items in items]
-    index = _padded(rows, 0).to(units.x.device)
+    index = _padded([units.rows_of(episode_items) for episode_items in items], 0).to(units.x.device)
     return units.x.index_select(0, index.flatten()).view(*index.shape, *units.x.shape[1:])
 
 
@@ -85,18 +85,8 @@ def _offsets(units: Units, items: Sequence[IntArray]) -> Tensor:
     """Where the units of each item begin and end within its episode, (B, items + 1)."""
     if units.single and all(len(row) == len(items[0]) for row in items):
         return torch.arange(len(items[0]) + 1).expand(len(items), -1)
-    return _padded([np.concatenate([[0], np.cumsum(_lengths(units.offsets, row))]) for row in items], None)
-
-
-def _lengths(offsets: IntArray, items: IntArray) -> IntArray:
-    return offsets[items + 1] - offsets[items]
-
-
-def _units_of(offsets: IntArray, items: IntArray) -> IntArray:
-    """Rows of the units of some items: `offsets[i], offsets[i] + 1, ...` for each in turn."""
-    lengths = _lengths(offsets, items)
-    starts = np.cumsum(lengths) - lengths
-    return np.repeat(offsets[items] - starts, lengths) + np.arange(lengths.sum())
+    lengths = np.diff(units.offsets)
+    return _padded([offsets_of(lengths[row]) for row in items], None)
 
 
 def _padded(rows: Sequence[IntArray], fill: int | None) -> Tensor:
