@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hyperproto import cli
-from hyperproto.data import download, get
+from hyperproto.data import download, get, open_pool
 from hyperproto.data.get import Download
 from hyperproto.errors import ConfigError, DataError
 
@@ -574,6 +574,26 @@ def test_the_table_of_downloads() -> None:
         "images_background.zip", "images_evaluation.zip",
         "splits/vinyals/train.txt", "splits/vinyals/val.txt", "splits/vinyals/test.txt",
     }  # fmt: skip
+    assert [entry.file for entry in get.DOWNLOADS["fewrel"]] == [
+        f"{name}.json"
+        for name in ("train_wiki", "val_wiki", "val_pubmed", "val_semeval", "pid2name", "pubmed_unsupervised")
+    ]
+    assert {entry.url.removesuffix(entry.file) for entry in get.DOWNLOADS["fewrel"]} == {
+        "https://raw.githubusercontent.com/thunlp/FewRel/master/data/"
+    }
+
+
+def test_fewrel_is_downloaded_to_where_it_is_read_from(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    site.body = json.dumps({"P6": [{"tokens": ["a", "b"], "h": ["a", "", [[0]]], "t": ["b", "", [[1]]]}]}).encode()
+    offer(monkeypatch, Download(site.url, "train_wiki.json", site.checksum()), name="fewrel")
+    assert get.get("fewrel")[0].note == "downloaded, as published"
+    assert open_pool(get.spec("fewrel"), "train").class_names == ("P6",)
+    assert open_pool(get.spec("fewrel", tmp_path / "fewrel"), "train").class_names == ("P6",)
+    with pytest.raises(DataError, match="fewrel2: nothing to download; hyperproto data list says what it is made from"):
+        get.get("fewrel2")
 
 
 def test_the_command(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

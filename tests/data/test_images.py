@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from hyperproto.data import open_pool
+from hyperproto.data.dealing import by_hash
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import Decoding, by_hash, image_pool
+from hyperproto.data.images import Decoding, image_pool
 from hyperproto.errors import ConfigError, DataError
 from tests.data.pictures import class_folders, encoded, picture, write_tree
 

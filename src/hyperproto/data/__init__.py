@@ -33,6 +33,8 @@ DATASETS = Registry(
     "hyperproto.data",
     {
         "cub": "hyperproto.data.cub",
+        "fewrel": "hyperproto.data.fewrel",
+        "fewrel2": "hyperproto.data.fewrel2",
         "folder": "hyperproto.data.folder",
         "glyphs": "hyperproto.data.glyphs",
         "miniimagenet": "hyperproto.data.miniimagenet",

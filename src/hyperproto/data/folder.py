@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from hyperproto.data.dealing import by_hash
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import IMAGE_OPTIONS, Decoding, by_hash, image_pool, is_image
+from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
 from hyperproto.data.places import parse_argument, whole_number
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import ConfigError, DataError

@@ -31,9 +31,11 @@ class Download:
 
 
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
+_FEWREL = "https://raw.githubusercontent.com/thunlp/FewRel/master/data"
 _VINYALS = "https://raw.githubusercontent.com/jakesnell/prototypical-networks/master/data/omniglot/splits/vinyals"
 
-# Checksums and sizes as TensorFlow Datasets publishes them for the same files (torchvision and CaltechDATA have MD5).
+# Checksums and sizes as TensorFlow Datasets publishes them for the same files (torchvision and CaltechDATA have MD5);
+# those of FewRel as Hugging Face's datasets do (datasets/few_rel/dataset_infos.json).
 DOWNLOADS: dict[str, tuple[Download, ...]] = {
     "omniglot": (
         Download(
@@ -61,6 +63,17 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
             1_150_585_339,
             unpacks="CUB_200_2011",
         ),
+    ),
+    "fewrel": tuple(
+        Download(f"{_FEWREL}/{name}.json", f"{name}.json", f"sha256:{digest}", size)
+        for name, digest, size in (
+            ("train_wiki", "8e9e58a05d559be773cbe18a8d4a16ba17e6d397663f9f05a056f894a94b92c1", 14_298_985),
+            ("val_wiki", "76bb44c2485b6faed358a3ce040eadafcc8a8835245cd7e6afc1bef672d4a0bf", 3_534_147),
+            ("val_pubmed", "fc0f13b534f6664fe0d8aec231d7590313bc6510d00dbc1b6746147f6a2b46e6", 432_600),
+            ("val_semeval", "fd79cf35481f6596c23b92cd3ded3265481f3027a4b78d99921104f8fe632eb5", 2_203_006),
+            ("pid2name", "eeedd25512a8e4c2bc06b78009836d27de81807bcba6ed929debd5cd713c07ea", 80_278),
+            ("pubmed_unsupervised", "fa3555941364024c2ac1b1857396515ecc65a515bc742e9da0502568fad5dd1f", 1_093_301),
+        )
     ),
 }
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -165,8 +165,3 @@ def _decoder(how: Decoding) -> Callable[[bytes], Images]:
         return np.asarray(fitted)
 
     return decode
-
-
-def by_hash(names: Iterable[str], seed: int) -> list[str]:
-    """Put names in an order that looks random, is the same everywhere, and changes little when a name is added."""
-    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())

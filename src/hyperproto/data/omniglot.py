@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hyperproto.data.dealing import by_hash
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import IMAGE_OPTIONS, Decoding, by_hash, image_pool, is_image
+from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
 from hyperproto.data.places import data_folder, one_of, parse_argument, whole_number
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import DataError

@@ -1,0 +1,115 @@
+"""`fewrel`: relations between two marked things in a sentence (Han et al., "FewRel", EMNLP 2018; Gao et al., 2019)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyperproto.data.dealing import by_hash
+from hyperproto.data.fewrel_files import read_json, read_relations, relation_pool
+from hyperproto.data.overlap import NAMES, leave_out
+from hyperproto.data.places import data_folder, one_of, parse_argument, whole_number
+from hyperproto.data.pool import Pool, Progress
+from hyperproto.errors import ConfigError, DataError
+
+SUMMARY = (
+    "relations of two marked things in a sentence: fewrel[:FOLDER] (train_wiki.json, val_wiki.json, ...) or "
+    "fewrel:FILE.json[,holdout=N][,uncased=yes][,without=PATH]"
+)
+FILES = ("train_wiki", "val_wiki", "val_pubmed", "val_semeval")  # the official test sets are hidden
+OPTIONS = {"holdout": "0", "uncased": "no", "without": ""}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A data spec, taken apart."""
+
+    spec: str
+    path: Path
+    is_file: bool  # one file with every relation, not a folder of official ones
+    holdout: int
+    uncased: bool
+    without: Path | None
+
+    @classmethod
+    def of(cls, argument: str) -> "_Place":
+        given, options = parse_argument("fewrel", argument, OPTIONS)
+        path = Path(given).expanduser() if given else data_folder("fewrel")
+        without = data_folder("fewrel") if options["without"] == "fewrel" else Path(options["without"]).expanduser()
+        return cls(
+            spec=f"fewrel:{argument}".rstrip(":"),
+            path=path,
+            is_file=path.is_file() or (path.suffix == ".json" and not path.is_dir()),
+            holdout=whole_number("fewrel", "holdout", options["holdout"], 0),
+            uncased=is_yes("fewrel", "uncased", options["uncased"]),
+            without=without if options["without"] else None,
+        )
+
+
+def splits(argument: str = "") -> tuple[str, ...]:
+    """`train` and `val`, and each official file that is there by its own name; of a single file, `all`."""
+    place = _Place.of(argument)
+    if place.is_file:
+        return ("all", "train", "val") if place.holdout else ("all",)
+    own = tuple(name for name in FILES if (place.path / f"{name}.json").exists())
+    return ("train", "val", "test", *own) if place.holdout else ("train", "val", *own)
+
+
+def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
+    """Read the relations of a split: `train` is train_wiki.json, `val` is val_wiki.json.
+
+    `holdout=N` keeps N training relations (chosen by a hash) for choosing: they are `val`, the others `train`, and
+    val_wiki.json is `test`, which then has chosen nothing. It deals out the relations of a single file as well.
+    `uncased=yes` lower-cases the words and strips their accents: files that were prepared in different ways agree.
+    `without=PATH` leaves out every sentence that occurs in a file, or in the files below a folder (`without=fewrel`:
+    those of this data set), for corpora to pre-train on.
+    """
+    place = _Place.of(argument)
+    path = place.path
+    if not place.is_file:
+        names = {"train": "train_wiki", "val": "val_wiki"}
+        if place.holdout:
+            names = {"train": "train_wiki", "val": "train_wiki", "test": "val_wiki"}
+        path = official_file(place.spec, place.path, names.get(split, split))
+    relations = read_relations(path, uncased=place.uncased)
+    if place.holdout and split in ("train", "val"):
+        if place.holdout >= len(relations):
+            raise ConfigError(
+                f"{place.spec}: holdout={place.holdout} of the {len(relations)} relations in {path} leaves none to "
+                "train on; keep fewer"
+            )
+        kept = by_hash(relations, seed=0)[: place.holdout]
+        relations = {name: found for name, found in relations.items() if (name in kept) == (split == "val")}
+    if place.without is not None:
+        relations = leave_out(f"{place.spec} ({split})", path, relations, place.without)
+    return relation_pool(place.spec, split, relations)
+
+
+def official_file(spec: str, folder: Path, name: str) -> Path:
+    """Return where a file of FewRel lies; say how to get one that is not there."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        raise DataError(f"{spec}: no {path.name} in {folder}; hyperproto data get fewrel fetches it")
+    return path
+
+
+def is_yes(name: str, key: str, text: str) -> bool:
+    """Read an option that is yes or no."""
+    return one_of(name, key, text, ("yes", "no")) == "yes"
+
+
+def relation_names(folder: Path | None = None) -> dict[str, str]:
+    """Return readable names of relation ids (P6: head of government) from pid2name.json; none where it is not there.
+
+    A name stands alone, or before a description, as in the official file.
+    """
+    path = (data_folder("fewrel") if folder is None else folder) / NAMES
+    if not path.exists():
+        return {}
+    content = read_json(path)
+    names = {}
+    for relation, found in content.items() if isinstance(content, dict) else ():
+        names[relation] = found[0] if isinstance(found, list) and found else found
+    if not names or not all(isinstance(name, str) for name in names.values()):
+        raise DataError(
+            f"{path}: not {{id: [name, description]}} or {{id: name}}; hyperproto data get fewrel fetches it"
+        )
+    return names
