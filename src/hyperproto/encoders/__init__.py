@@ -28,8 +28,11 @@ ENCODERS = Registry(
         "conv4": "hyperproto.encoders.conv4:Conv4",
         "efficientnet-lite0": "hyperproto.encoders.efficientnet:EfficientNetLite0",
         "identity": "hyperproto.encoders.identity:Identity",
+        "relation-cnn": "hyperproto.encoders.relation_cnn:RelationCNN",
+        "relation-transformer": "hyperproto.encoders.relation_transformer:RelationTransformer",
         "resnet12": "hyperproto.encoders.resnet12:ResNet12",
         "resnet18": "hyperproto.encoders.resnet18:ResNet18",
+        "sentence-transformer": "hyperproto.encoders.sentence_transformer:SentenceTransformer",
         "wrn28_10": "hyperproto.encoders.wrn28_10:WRN28_10",
     },
 )

@@ -57,6 +57,7 @@ class Encoder(nn.Module):
     """Base of all encoders. A subclass sets `feature_shape` and writes `collate` and `forward`."""
 
     argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
+    tables: ClassVar[tuple[str, ...]] = ()  # what `param_groups` may name
     feature_shape: tuple[int, ...]  # the shape of one unit, usually (D,)
 
     def __init__(self) -> None:

@@ -131,6 +131,12 @@ class Recipe(Section):
     validation: Validation = Validation()
     paper: Paper | None = None
 
+    def optimiser(self, name: str) -> Optim:
+        """Return the section `[optim.NAME]`; an encoder's table without one learns as the encoder does."""
+        if name in self.optim:
+            return self.optim[name]
+        return self.optim["encoder"].model_copy(update={"momentum": 0.0, "weight_decay": 0.0})
+
 
 def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = None) -> Recipe:
     """Check a recipe, or raise one ConfigError that holds every problem."""

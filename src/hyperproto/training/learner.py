@@ -63,8 +63,12 @@ class Learner(nn.Module):
             raise ConfigError(f"{where}: its encoder does not fit into this recipe's ({error})") from None
 
     def parameters_by_optimiser(self, sections: Sequence[str]) -> dict[str, list[nn.Parameter]]:
-        """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder."""
+        """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder.
+
+        The encoder's tables stand apart in any case: their gradients are sparse.
+        """
         own = {name: params for name, params in self.method.param_groups().items() if name in sections}
+        own |= self.features.encoder.param_groups()
         taken = {id(p) for params in own.values() for p in params}
         rest = [p for p in self.parameters() if id(p) not in taken and p.requires_grad]
         return {"encoder": rest, **own}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hyperproto.data import Pool
-from hyperproto.encoders import ENCODERS, resolve_encoder
+from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import METHODS, Method
 from hyperproto.recipes import Recipe, parse, read_recipe
@@ -47,20 +47,21 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     if name not in METHODS.names():
         return []
     cls: type[Method] = METHODS.get(name)
-    known = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
+    valid = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
     try:  # a tiny one: what does it optimise, and does it take these options?
-        method = cls(feature_shape=(1,), n_classes=1, **known)
+        method = cls(feature_shape=(1,), n_classes=1, **valid)
     except ConfigError as error:
         return [f"method: {error}"]
-    groups = method.param_groups()
+    groups, tables = method.param_groups(), _tables(raw.get("encoder"))
+    known = ["encoder", *groups, *tables]
     problems = [
-        f"optim.{section}: {unknown_name('optimiser section', section, ['encoder', *groups])}"
+        f"optim.{section}: {unknown_name('optimiser section', section, known)}"
         for section in optim
-        if section not in ("encoder", *groups)
+        if section not in known
     ]
-    for group in groups:
+    for group in (*groups, *tables):
         own = optim.get(group)
-        if own is None:
+        if own is None and group in groups:
             problems.append(f"[optim.{group}] is missing: {name} learns it under an optimiser of its own")
         elif isinstance(own, dict) and (own.get("momentum") or own.get("weight_decay")):
             problems.append(
@@ -75,6 +76,15 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     if method.needs_support and "batches" in raw:
         problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
     return problems
+
+
+def _tables(section: Any) -> tuple[str, ...]:
+    """Name the tables of the encoder, which may have an optimiser of their own."""
+    if not isinstance(section, dict) or not isinstance(section.get("name"), str):
+        return ()
+    name, _ = _named(section)
+    cls: type[Encoder] | None = ENCODERS.get(name) if name in ENCODERS.names() else None
+    return () if cls is None else cls.tables
 
 
 def _named(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:

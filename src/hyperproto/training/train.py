@@ -98,7 +98,7 @@ def _train(
         raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
     run.claim(recipe, pool)  # only now: what cannot be drawn or built leaves no folder behind
     optimisers = {
-        name: make_optimiser(recipe.optim[name], params[name], tables=name != "encoder")
+        name: make_optimiser(recipe.optimiser(name), params[name], tables=name != "encoder")
         for name in params
         if params[name]
     }

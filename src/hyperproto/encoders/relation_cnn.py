@@ -1,0 +1,131 @@
+"""The CNN of FewRel's baselines: words and their places, one convolution, the maximum over the sentence."""
+
+from dataclasses import dataclass
+from typing import Any
+from warnings import warn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.data.relations import Relation, check_relations
+from hyperproto.data.words import uncased
+from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.ragged import Ragged
+from hyperproto.encoders.window import window
+from hyperproto.encoders.word_vectors import GLOVE, load_word_vectors
+
+PLACE = 5  # numbers in the embedding of a word's place relative to the head, or to the tail
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """Sentences as integers: the row of each word's vector, and where head and tail begin."""
+
+    words: Ragged
+    starts: IntArray  # (n, 2)
+
+    def __len__(self) -> int:
+        """Count the sentences."""
+        return len(self.words)
+
+
+class RelationCNN(Encoder):
+    """Zeng et al., "Relation Classification via Convolutional Deep Neural Network", 2014, as the FewRel toolkit has it.
+
+    A word is its vector and two embeddings of its distance to the head and to the tail; `filters` filters three words
+    wide, ReLU, and the maximum over the sentence's own words: padding has no say, however long the batch is.
+
+    With `learn_words` the word vectors learn too, but only rows that a step drew are touched (section `[optim.words]`,
+    or else as the encoder learns). `uncased` looks words up in lower case, without accents.
+    """
+
+    argument = "vectors"
+    tables = ("words",)
+
+    def __init__(
+        self,
+        *,
+        vectors: str = GLOVE,
+        filters: int = 230,
+        max_length: int = 128,
+        learn_words: bool = True,
+        uncased: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        known = load_word_vectors(vectors)
+        self.rows = known.rows
+        self.max_length = max_length
+        self.uncased = uncased
+        size = known.vectors.shape[1]
+        self.unknown, self.padding = len(self.rows), len(self.rows) + 1
+        table = torch.zeros(len(self.rows) + 2, size)
+        table[: self.unknown] = torch.from_numpy(known.vectors)
+        table[self.unknown] = table[: self.unknown].mean(0)
+        self.learn_words = learn_words
+        if learn_words:
+            self.words = nn.Parameter(table)
+        else:
+            self.register_buffer("words", table, persistent=False)
+        self.places = nn.ModuleList(nn.Embedding(2 * max_length, PLACE, padding_idx=0) for _ in range(2))
+        self.convolution = nn.Conv1d(size + 2 * PLACE, filters, kernel_size=3, padding=1)
+        self.dropout = nn.Dropout(dropout)
+        self.feature_shape = (filters,)
+
+    @classmethod
+    def options_for(cls, pool: Pool) -> dict[str, Any]:
+        """Nothing follows from the data, but they must be relations."""
+        check_relations(pool, "relation-cnn")
+        return {}
+
+    def param_groups(self) -> dict[str, list[nn.Parameter]]:
+        """The word vectors, where they learn."""
+        return {"words": [self.words]} if self.learn_words else {}
+
+    def prepare(self, items: list[Relation]) -> Sentences:
+        """Look every word up; a sentence that is too long is cut, but never its head or tail."""
+        rows, starts, cut = [], [], []
+        ids: dict[str, int] = {}
+        for item in items:
+            for word in item["tokens"]:
+                if word not in ids:
+                    ids[word] = self.rows.get(uncased(word) if self.uncased else word, self.unknown)
+            sentence = [ids[word] for word in item["tokens"]]
+            entities = item["head"], item["tail"]
+            start = [entity[0] for entity in entities]
+            if len(sentence) > self.max_length:
+                kept = window(len(sentence), [(entity[0], entity[-1] + 1) for entity in entities], self.max_length)
+                cut.append(len(sentence) - len(kept))
+                sentence, start = [sentence[place] for place in kept], np.searchsorted(kept, start).tolist()
+            rows.append(sentence)
+            starts.append(start)
+        if cut:
+            warn(
+                f"relation-cnn: {len(cut):,} of {len(items):,} sentences are longer than {self.max_length} words; "
+                f"{sum(cut):,} words were left out, heads and tails kept (raise max_length to keep all)",
+                stacklevel=2,
+            )
+        return Sentences(Ragged.of(rows), np.array(starts))
+
+    def lengths(self, prepared: Sentences) -> IntArray:
+        """Words of each sentence."""
+        return prepared.words.lengths
+
+    def collate(self, prepared: Sentences, index: IntArray) -> tuple[Tensor, Tensor]:
+        """Rows of the words (n, L), padded to the longest, and where head and tail begin (n, 2)."""
+        return prepared.words.padded(index, self.padding), torch.from_numpy(prepared.starts[index])
+
+    def forward(self, batch: tuple[Tensor, Tensor]) -> Units:
+        """Encode sentences."""
+        rows, starts = batch
+        real = rows != self.padding  # (n, L)
+        here = torch.arange(rows.shape[1], device=rows.device)
+        away = here - starts[:, :, None] + self.max_length  # (n, 2, L); 1 to 2 max_length - 1
+        away = away.masked_fill(~real[:, None], 0)
+        parts = [F.embedding(rows, self.words, sparse=self.learn_words)]
+        parts += [table(away[:, which]) for which, table in enumerate(self.places)]
+        hidden = self.convolution(torch.cat(parts, -1).mT).relu()  # (n, filters, L)
+        return Units.one_each(self.dropout((hidden * real[:, None]).amax(-1)))

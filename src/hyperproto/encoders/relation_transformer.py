@@ -1,0 +1,119 @@
+"""A language model that reads a sentence in which the head and the tail are marked."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.data.relations import Relation, check_relations
+from hyperproto.encoders.transformer import Batch, TransformerEncoder, mean_of_real
+from hyperproto.errors import ConfigError
+
+MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind each
+
+Spans = list[tuple[int, int]]
+
+
+class RelationTransformer(TransformerEncoder):
+    """Sentences with a head and a tail, through a language model.
+
+    Baldini Soares et al., "Matching the Blanks: Distributional Similarity for Relation Learning", 2019. Four new pieces
+    stand around head and tail, whichever of them comes first; `representation` says what becomes of the last layer:
+
+    - `markers`: the states at the two start markers, head then tail, one behind the other (2D numbers);
+    - `pooled`: the state at the first piece, [CLS] with BERT; no dense layer follows it;
+    - `mean`: the average over all pieces of the text, as sentence-transformers does (without scaling to length 1).
+
+    A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers:
+    it reads the sentence as it is, and gives the mean. Both can be set otherwise.
+
+    A sentence of more than `max_length` pieces is cut, but neither head nor tail is lost: see `window`.
+    """
+
+    name = "relation-transformer"
+    splits_words = True
+    keeps = "heads and tails were kept"
+
+    def __init__(
+        self,
+        *,
+        representation: Literal["auto", "markers", "pooled", "mean"] = "auto",
+        markers: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if markers is None:
+            markers = representation == "markers" or not self.frozen
+        if representation == "auto":
+            representation = "markers" if markers else "mean"
+        if representation == "markers" and not markers:
+            raise ConfigError(
+                f"{self.name}: representation 'markers' needs the markers that 'markers = false' leaves out; "
+                "choose 'mean' or 'pooled'"
+            )
+        self.markers = markers
+        self.representation = representation
+        if markers:
+            self._add_markers()
+        if representation == "markers":
+            self.feature_shape = (2 * self.feature_shape[0],)
+
+    def _add_markers(self) -> None:
+        """Give the markers that the checkpoint does not know embeddings, drawn as its own were before it learned."""
+        names = [name for pair in MARKERS for name in pair]
+        known = self.tokenizer.get_vocab()
+        self.tokenizer.add_tokens(names, special_tokens=True)
+        if len(self.tokenizer) > self.model.get_input_embeddings().num_embeddings:
+            self.model.resize_token_embeddings(len(self.tokenizer), mean_resizing=False)
+        table = self.model.get_input_embeddings().weight.data
+        for row in self.tokenizer.convert_tokens_to_ids([name for name in names if name not in known]):
+            nn.init.normal_(table[row], std=self.model.config.initializer_range)
+
+    @classmethod
+    def options_for(cls, pool: Pool) -> dict[str, Any]:
+        """Nothing follows from the data, but they must be relations."""
+        check_relations(pool, cls.name)
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        """Whether there are markers."""
+        return {"markers": self.markers}
+
+    def read(self, items: Sequence[Relation]) -> tuple[list[list[str]], IntArray]:
+        """The words of each sentence, with or without markers, and where head and tail are."""
+        texts, spans = [], []
+        for item in items:
+            words = [f" {word}" for word in item["tokens"]]  # without a space it would be part of a word to some models
+            entities = [(part[0], part[-1] + 1) for part in (item["head"], item["tail"])]
+            if self.markers:
+                words, entities = _marked(words, entities)
+            texts.append(words)
+            spans.append(entities)
+        return texts, np.array(spans, np.int64).reshape(-1, 2, 2)
+
+    def vectors(self, states: Tensor, real: Tensor, batch: Batch) -> Tensor:
+        """What `representation` names."""
+        if self.representation == "markers":
+            rows = torch.arange(len(states), device=states.device)[:, None]
+            return states[rows, batch["starts"]].flatten(1)  # (n, 2 D)
+        return states[:, 0] if self.representation == "pooled" else mean_of_real(states, real)
+
+
+def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:
+    """Put markers around the entities, which may overlap; return the spans with their markers, too.
+
+    Where several stand between the same two words, ends come before starts, and of two entities the longer is outside.
+    """
+    wanted = []
+    for which, (start, end) in enumerate(entities):
+        wanted.append((start, 1, -end, which, which))
+        wanted.append((end, 0, -start, -which, which))
+    words, spans = list(words), [[0, 0] for _ in entities]
+    for already, (gap, is_start, _, _, which) in enumerate(sorted(wanted)):
+        place = gap + already
+        words.insert(place, MARKERS[which][1 - is_start])
+        spans[which][1 - is_start] = place + 1 - is_start
+    return words, [(start, end) for start, end in spans]

