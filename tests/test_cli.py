@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from hyperproto import __version__, cli
+from hyperproto.encoders import ENCODERS, Encoder, Units
+from hyperproto.errors import HyperProtoError
 
 FIELDS = {
     "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot",
@@ -99,6 +103,88 @@ def test_compare_takes_several_kinds_of_shots(vectors_file: Path, tmp_path: Path
     assert content["results"][3]["episode_hash"] == alone["episode_hash"]
     for words in ("shots 1,2,5", "shots 1", f"{100 * alone['accuracy']:.2f}", "("):
         assert words in table
+
+
+def test_none_of_the_above(vectors_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    common = ["--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30", "--query", "5"]
+    methods = ["--method", "hyperproto", "--method", "protonet", "--shot", "5", "--nota-share", "0.5"]
+    table = run("compare", *common, *methods, "--json", str(file))
+    content = json.loads(file.read_text())
+    [pair] = content["comparisons"]
+    assert set(pair) == {"shot", "a", "b", "difference", "ci95", "auroc_difference", "auroc_ci95"}
+    found = content["results"][0]
+    assert (found["nota_share"], found["threshold_data"], found["threshold_split"]) == (0.5, found["data"], "val")
+    nota = found["metrics"]["nota"]
+    assert nota["share"] == 0.5
+    assert nota["auroc"] - content["results"][1]["metrics"]["nota"]["auroc"] == pytest.approx(pair["auroc_difference"])
+    for words in ("AUROC %", "coverage %", f"{100 * nota['auroc']:.2f}", "NOTA share 0.5", found["threshold_hash"]):
+        assert words in " ".join(table.split())
+    one = ["--method", "hyperproto", "--na-rate", "1", "--threshold-split", "train", "--json", "-"]
+    alone = json.loads(run("evaluate", *common, *one))
+    assert (alone["na_rate"], alone["threshold_split"]) == (1, "train")
+    assert "nota_share" not in alone
+    assert alone["metrics"]["nota"]["share"] == pytest.approx(1 / 6)
+    both = run("compare", *common, *methods, "--shot", "1,1,1,2,2")
+    assert both.count("AUROC") == 4
+    assert "(" in both
+
+
+def test_thresholds_come_from_other_data(vectors_file: Path, tmp_path: Path) -> None:
+    with np.load(vectors_file) as content:
+        kept = {name: content[name][content["split"] == "val"] for name in ("x", "y")}
+    np.savez(tmp_path / "other.npz", **kept)
+    np.savez(tmp_path / "narrow.npz", x=kept["x"][:, :3], y=kept["y"])
+    nota = ["--method", "cosine", "--query", "5", "--nota-share", "0.4"]
+    here = evaluate(vectors_file, *nota)
+    there = ["--threshold-data", f"vectors:{tmp_path / 'other.npz'}", "--threshold-split", "all"]
+    assert evaluate(vectors_file, *nota, *there)["metrics"] == here["metrics"]  # the same items under another name
+    common = ["evaluate", "--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "5", *nota]
+    narrow = ["--threshold-data", f"vectors:{tmp_path / 'narrow.npz'}", "--threshold-split", "all"]
+    for more, message in (
+        (["--split", "val"], r"thresholds would be chosen on vectors:.* \(val\), the very data that are reported"),
+        (["--split", "val", *there], "the very data that are reported; name other data with --threshold-data"),
+        (narrow, r"which thresholds are to be chosen on, as \{'shape': \[3\]\}; name data of the same kind"),
+        (["--threshold-split", "vall"], "did you mean 'val'"),
+        (["--na-rate", "1"], "give one of them"),
+        (["--nota-share", "0", "--threshold-split", "val"], "add --nota-share or --na-rate"),
+        (["--way", "8"], "8-way episodes leave none of its 8 classes"),
+    ):
+        with pytest.raises(HyperProtoError, match=message):
+            run(*common, *more)
+
+
+class Bag(Encoder):
+    """Counts letters of a sentence."""
+
+    feature_shape = (26,)
+
+    def collate(self, prepared: Any, index: Any) -> torch.Tensor:
+        texts = ["".join(prepared[i]["tokens"]) for i in index]
+        return torch.tensor([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=torch.float32)
+
+    def forward(self, batch: torch.Tensor) -> Units:
+        return Units.one_each(batch)
+
+
+def test_submit_answers_a_hidden_test_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sentence(letter: str) -> dict[str, Any]:
+        return {"tokens": [letter * 3, "of", letter], "h": [letter, "Q1", [[0]]], "t": [letter, "Q2", [[2]]]}
+
+    answers = [2, 0, 1, 1, 2]
+    tasks = [
+        {"meta_train": [[sentence(letter)] * 2 for letter in letters], "meta_test": sentence(letters[answer])}
+        for letters, answer in zip(["abc", "xyz", "bca", "mno", "zyx"], answers, strict=True)
+    ]
+    (tmp_path / "test_wiki_input-3-2.json").write_text(json.dumps(tasks))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ENCODERS, "_entries", {**ENCODERS._entries, "bag": Bag})
+    ask = ["submit", "test_wiki_input-3-2.json", "--encoder", "bag", "--method", "protonet", "--transform", "unit"]
+    assert run(*ask) == "pred-3-2.json: 5 predictions\n"
+    assert json.loads((tmp_path / "pred-3-2.json").read_text()) == answers
+    run(*ask, "--uncased", "--out", "mine.json")
+    assert (tmp_path / "mine.json").read_text() == (tmp_path / "pred-3-2.json").read_text()
+    assert CliRunner().invoke(cli.app, ["submit", "test_wiki_input-3-2.json"]).exit_code == 2
 
 
 def test_train_then_evaluate_the_run(tmp_path: Path) -> None:

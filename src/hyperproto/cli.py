@@ -1,21 +1,19 @@
 """The command line: thin. Exit codes: 0; 1 for a mistake that the user can mend; 2 for wrong usage."""
 
-import json
-import os
 import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from hyperproto import __version__
 from hyperproto.allocator import keep_large_blocks
-from hyperproto.errors import ConfigError, HyperProtoError
+from hyperproto.commands.output import console, show_rows, write_json
+from hyperproto.errors import HyperProtoError
 
 app = typer.Typer(
     help="Few-shot learning in which a class is a region of embedding space, not a point.",
@@ -34,9 +32,6 @@ EXTRAS = {
     "torch": "train", "safetensors": "train", "PIL": "images", "pooch": "images", "requests": "images",
     "matplotlib": "plots", "transformers": "text",
 }  # fmt: skip
-
-
-PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
 
 
 def _json_target(value: str | None) -> str | None:
@@ -63,6 +58,19 @@ Shot = Annotated[str, typer.Option(help="Support examples a class: one number, o
 Query = Annotated[int, typer.Option(help="Queries a class.")]
 EpisodeCount = Annotated[int, typer.Option(min=1, help="How many episodes.")]
 Seed = Annotated[int, typer.Option(help="Seed of the episodes.")]
+NotaShare = Annotated[float, typer.Option(help="Share of the queries that are of none of the classes.")]
+NaRate = Annotated[int, typer.Option(help="The same as FewRel 2.0 says it: so many for each query of one class.")]
+ThresholdData = Annotated[
+    str | None, typer.Option(help="With NOTA: data to choose the threshold of rejection on (default: the same data).")
+]
+ThresholdSplit = Annotated[str | None, typer.Option(help="With NOTA: the split to choose it on (default: val).")]
+OneRun = Annotated[str | None, typer.Option("--run", help="A trained run.")]
+OneEncoder = Annotated[str | None, typer.Option("--encoder", help="A ready encoder, such as identity.")]
+OneMethod = Annotated[str | None, typer.Option("--method", help="The method (default: the run's own).")]
+OneFit = Annotated[str | None, typer.Option("--fit", help="Closed form: bayes, unbiased, paper or point.")]
+OneTransform = Annotated[
+    str | None, typer.Option("--transform", help="none, unit or center-unit (default: the run's).")
+]
 
 
 def main() -> None:
@@ -113,7 +121,7 @@ def demo(
 
     report = run_demo(out, Console(stderr=json_file == "-"))
     if json_file:
-        _write_json(report, json_file)
+        write_json(report, json_file)
 
 
 @app.command()
@@ -142,7 +150,7 @@ def train(
     summary = {key: best[key] for key in ("step", "accuracy", "ci95")}
     result = {"run": str(folder), "validation": checked.validation.model_dump(), **summary}
     if json_file:
-        _write_json(result, json_file)
+        write_json(result, json_file)
     if json_file != "-":
         accuracy = f"{100 * best['accuracy']:.2f} ± {100 * best['ci95']:.2f} %"
         typer.echo(f"{folder}: best validation accuracy {accuracy} at step {best['step']}")
@@ -151,28 +159,33 @@ def train(
 @app.command()
 def evaluate(
     data: Data,
-    run: Annotated[str | None, typer.Option(help="A trained run.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="A ready encoder, such as identity.")] = None,
-    method: Annotated[str | None, typer.Option(help="The method (default: the run's own).")] = None,
-    fit: Annotated[str | None, typer.Option(help="Closed form: bayes, unbiased, paper or point.")] = None,
-    transform: Annotated[str | None, typer.Option(help="none, unit or center-unit (default: the run's).")] = None,
+    run: OneRun = None,
+    encoder: OneEncoder = None,
+    method: OneMethod = None,
+    fit: OneFit = None,
+    transform: OneTransform = None,
     split: Split = "test",
     way: Way = 5,
     shot: Shot = "5",
     query: Query = 15,
     episodes: EpisodeCount = 1000,
     seed: Seed = 0,
+    nota_share: NotaShare = 0.0,
+    na_rate: NaRate = 0,
+    threshold_data: ThresholdData = None,
+    threshold_split: ThresholdSplit = None,
     option: MethodOptions = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure one method on episodes of unseen classes."""
-    if (run is None) == (encoder is None):
-        raise typer.BadParameter("give one of --run and --encoder", param_hint="--run")
-    [results] = _evaluate(
-        data, _one(run), _one(encoder), _one(method), _one(fit), _one(transform), option, split, [shot],
-        {"way": way, "query": query, "episodes": episodes, "seed": seed},
-    )  # fmt: skip
-    _show([results], results[0].to_json(), json_file)
+    one = _one_of(run, encoder)
+    from hyperproto.commands.evaluation import Selection, Tasks, show_results
+    from hyperproto.commands.evaluation import evaluate as measure
+
+    chosen = Selection(*one, _one(method), _one(fit), _one(transform), option or ())
+    nota = nota_share, na_rate, threshold_data, threshold_split
+    [results] = measure(chosen, Tasks(data, split, [shot], way, query, episodes, seed, *nota))
+    show_results([results], results[0].to_json(), json_file)
 
 
 @app.command()
@@ -191,25 +204,48 @@ def compare(
     query: Query = 15,
     episodes: EpisodeCount = 1000,
     seed: Seed = 0,
+    nota_share: NotaShare = 0.0,
+    na_rate: NaRate = 0,
+    threshold_data: ThresholdData = None,
+    threshold_split: ThresholdSplit = None,
     option: MethodOptions = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure every combination that makes sense on the same episodes, with paired differences."""
-    from hyperproto.evaluation import compare as pairs
-
     if not run and not encoder:
         raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
-    columns = _evaluate(
-        data, run or [], encoder or [], method or [], fit or [], transform or [], option, split, shot or ["5"],
-        {"way": way, "query": query, "episodes": episodes, "seed": seed},
-    )  # fmt: skip
-    shots = [column[0].settings["shot"] for column in columns]
-    content = {
-        "command": shlex.join(["hyperproto", *sys.argv[1:]]),
-        "results": [result.to_json() for column in columns for result in column],
-        "comparisons": [{"shot": k, **row} for k, column in zip(shots, columns, strict=True) for row in pairs(column)],
-    }
-    _show(columns, content, json_file)
+    from hyperproto.commands.evaluation import Selection, Tasks, comparison, show_results
+    from hyperproto.commands.evaluation import evaluate as measure
+
+    chosen = Selection(run or (), encoder or (), method or (), fit or (), transform or (), option or ())
+    nota = nota_share, na_rate, threshold_data, threshold_split
+    columns = measure(chosen, Tasks(data, split, shot or ["5"], way, query, episodes, seed, *nota))
+    content = {"command": shlex.join(["hyperproto", *sys.argv[1:]]), **comparison(columns)}
+    show_results(columns, content, json_file)
+
+
+@app.command()
+def submit(
+    test_input: Annotated[Path, typer.Argument(help="A hidden test set, such as FewRel's test_wiki_input-5-1.json.")],
+    run: OneRun = None,
+    encoder: OneEncoder = None,
+    method: OneMethod = None,
+    fit: OneFit = None,
+    transform: OneTransform = None,
+    uncased: Annotated[bool, typer.Option("--uncased", help="Lower-case the words and strip their accents.")] = False,
+    option: MethodOptions = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the answers go (default: pred-N-K.json).", dir_okay=False)
+    ] = None,
+) -> None:
+    """Answer a hidden test set of FewRel; the file is what its server takes."""
+    one = _one_of(run, encoder)
+    from hyperproto.commands.evaluation import Selection
+    from hyperproto.commands.submission import submit as answer
+
+    chosen = Selection(*one, _one(method), _one(fit), _one(transform), option or ())
+    path, count = answer(test_input, chosen, out, uncased=uncased)
+    typer.echo(f"{path}: {count} predictions")
 
 
 @app.command()
@@ -232,20 +268,17 @@ def report(
         with atomic_write(out) as file:
             file.write(markdown(made).encode())
     if json_file:
-        _write_json(made.to_json(), json_file)
+        write_json(made.to_json(), json_file)
     if json_file != "-":
-        _console().print(rich_table(made), *caption(made), sep="\n", markup=False, highlight=False)
+        console().print(rich_table(made), *caption(made), sep="\n", markup=False, highlight=False)
 
 
 @recipes_app.command("list")
 def recipes_list(json_file: JsonFile = None) -> None:
     """List the recipes and their rows."""
-    from hyperproto.recipes import builtin_recipes, read_rows
+    from hyperproto.commands.lists import recipe_rows
 
-    rows = [(f"{name}:{row}" if len(read_rows(name)) > 1 else name, recipe) for name in builtin_recipes()
-            for row, recipe in read_rows(name).items()]  # fmt: skip
-    table = [{"recipe": name, "description": r.get("description", ""), "cost": r.get("cost", "")} for name, r in rows]
-    _show_rows(table, json_file)
+    show_rows(recipe_rows(), json_file)
 
 
 @recipes_app.command("show")
@@ -256,7 +289,7 @@ def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = 
 
     checked = load_recipe(recipe, override)
     if json_file:
-        _write_json(checked.model_dump(mode="json"), json_file)
+        write_json(checked.model_dump(mode="json"), json_file)
     if json_file != "-":
         typer.echo(recipe_text(recipe, checked))
 
@@ -264,36 +297,25 @@ def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = 
 @methods_app.command("list")
 def methods_list(json_file: JsonFile = None) -> None:
     """List the methods, their closed forms and their traits."""
-    from hyperproto.methods import METHODS
+    from hyperproto.commands.lists import method_rows
 
-    table = []
-    for name in METHODS.names():
-        cls = METHODS.get(name)
-        words = (cls.__doc__ or "").strip().partition("\n")[0]
-        table.append({"method": name, "fit": ", ".join(cls.fits), "transform": cls.transform or "any", "what": words})
-    _show_rows(table, json_file)
+    show_rows(method_rows(), json_file)
 
 
 @data_app.command("list")
 def data_list(json_file: JsonFile = None) -> None:
     """List the data sets."""
-    from hyperproto.data import DATASETS
+    from hyperproto.commands.lists import data_rows
 
-    _show_rows([{"data": name, "what": DATASETS.get(name).SUMMARY} for name in DATASETS.names()], json_file)
+    show_rows(data_rows(), json_file)
 
 
 @data_app.command("check")
 def data_check(spec: str, json_file: JsonFile = None) -> None:
     """Open every split of a data set and count what is in it."""
-    from hyperproto.data import find_dataset, open_pool
+    from hyperproto.commands.lists import split_rows
 
-    dataset, argument = find_dataset(spec)
-    table = []
-    for split in dataset.splits(argument):
-        pool = open_pool(spec, split)
-        row = {"data": spec, "split": split, "classes": pool.n_classes, "items": len(pool), "digest": pool.digest}
-        table.append({**row, "smallest class": int(pool.counts.min()), "largest class": int(pool.counts.max())})
-    _show_rows(table, json_file)
+    show_rows(split_rows(spec), json_file)
 
 
 @data_app.command("get")
@@ -314,92 +336,11 @@ def data_get(
     typer.echo(f"use it with: --data {shlex.quote(spec(name, out))}")
 
 
-def _evaluate(
-    data: str,
-    runs: list[str],
-    encoders: list[str],
-    methods: list[str],
-    fits: list[str],
-    transforms: list[str],
-    options: list[str] | None,
-    split: str,
-    shots: list[str],
-    settings: dict[str, Any],
-) -> list[list[Any]]:
-    """Score every contender: a list of results for each kind of shots."""
-    from hyperproto.data import open_pool
-    from hyperproto.episodes import EpisodeSampler
-    from hyperproto.evaluation import evaluate_contenders
-    from hyperproto.recipes import parse_values
-    from hyperproto.reports.progress import progress_bar
-    from hyperproto.training.selection import encoder_source, run_source, select
-
-    with progress_bar("evaluate") as show:
-        pool = open_pool(data, split, show)
-        shape = {key: settings[key] for key in ("way", "query", "seed")}
-        drawn = {
-            text: EpisodeSampler(pool, shot=_shots(text), **shape).draw(settings["episodes"])
-            for text in dict.fromkeys(shots)
-        }
-        sources = [*(run_source(run, pool) for run in runs), *(encoder_source(spec, pool) for spec in encoders)]
-        contenders = select(sources, methods, fits, transforms, parse_values(options or []))
-        encoded: dict[Any, Any] = {}  # every encoder reads the pool once, for all kinds of shots
-        return [
-            evaluate_contenders(contenders, pool, episodes, {**settings, "shot": _shots(text)}, encoded, show)
-            for text, episodes in drawn.items()
-        ]
-
-
-def _show(columns: list[list[Any]], content: Any, json_file: str | None) -> None:
-    from hyperproto.reports.console import columns_table, describe, results_table
-
-    if json_file:
-        _write_json(content, json_file)
-    if json_file != "-":
-        titles = [describe(column[0].to_json()) for column in columns]
-        table = results_table(titles[0], columns[0]) if len(columns) == 1 else columns_table(titles, columns)
-        _console().print(table)
-
-
-def _show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
-    if json_file:
-        _write_json(rows, json_file)
-    if json_file != "-":
-        first, *others = rows[0]
-        table = Table()
-        table.add_column(first, no_wrap=True)  # a name that is cut cannot be typed
-        for name in others:
-            table.add_column(name)
-        for row in rows:
-            table.add_row(*(str(value) for value in row.values()))
-        _console().print(table)
-
-
-def _console() -> Console:
-    """Wide tables are for files and pipes as they are; a terminal folds them to its own width."""
-    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if fits else PIPE_WIDTH)
-
-
-def _write_json(content: Any, json_file: str) -> None:
-    from hyperproto.files import atomic_write
-
-    text = json.dumps(content, indent=2, allow_nan=False)
-    if json_file == "-":
-        typer.echo(text)
-        return
-    with atomic_write(Path(json_file)) as file:
-        file.write(text.encode() + b"\n")
-
-
-def _shots(text: str) -> int | list[int]:
-    try:
-        shots = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--shot {text!r}: write one number (5), or one for each class (1,1,2,5,20)") from None
-    if min(shots) < 1:
-        raise ConfigError(f"--shot {text}: unseen classes are fitted to their support; give each at least 1 example")
-    return shots[0] if len(shots) == 1 else shots
+def _one_of(run: str | None, encoder: str | None) -> tuple[list[str], list[str]]:
+    """Take a run or an encoder, not both."""
+    if (run is None) == (encoder is None):
+        raise typer.BadParameter("give one of --run and --encoder", param_hint="--run")
+    return _one(run), _one(encoder)
 
 
 def _one(value: str | None) -> list[str]:

@@ -105,6 +105,60 @@ def test_far_from_the_origin_the_answers_stay(name: str, fit: str) -> None:
     assert same > 0.98
 
 
+def novelty_of(name: str, fit: str, task: Task) -> torch.Tensor:
+    method = build(name, fit).eval()
+    return method.novelty(task, method.scores(task))
+
+
+@pytest.mark.parametrize(("name", "fit"), CASES)
+@pytest.mark.parametrize("counts", [(4,), (1,), (1, 1, 1), (2, 3), (1, 4, 7)])
+def test_novelty_has_the_shape_and_is_finite(name: str, fit: str, counts: tuple[int, ...]) -> None:
+    task = make_task(counts=counts)
+    for same in (task, changed(task, support=torch.ones_like(task.support))):  # even if all examples are one
+        novelty = novelty_of(name, fit, same)
+        assert novelty.shape == (2, 4 * len(counts))
+        assert novelty.isfinite().all()
+
+
+@pytest.mark.parametrize(("name", "fit"), CASES)
+def test_novelty_does_not_depend_on_names_order_padding_or_other_queries(name: str, fit: str) -> None:
+    task = make_task(counts=(3, 1, 5))
+    novelty = novelty_of(name, fit, task)
+    close = {"rtol": 1e-3, "atol": 1e-3}
+    order = torch.tensor([2, 0, 1])
+    if "equivariant" in METHODS.get(name).traits:
+        renamed = changed(task, support_y=torch.argsort(order)[task.support_y], classes=task.classes[:, order])
+        torch.testing.assert_close(novelty_of(name, fit, renamed), novelty, **close)
+    mixed = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(
+        novelty_of(name, fit, changed(task, query=task.query[:, mixed])), novelty[:, mixed], **close
+    )
+    torch.testing.assert_close(novelty_of(name, fit, changed(task, query=task.query[:, :1])), novelty[:, :1], **close)
+    padded = make_task(counts=(3, 1, 5), pads=4)
+    torch.testing.assert_close(novelty_of(name, fit, changed(padded, query=task.query)), novelty, **close)
+
+
+@pytest.mark.parametrize(("name", "fit"), CASES)
+def test_what_is_of_no_class_is_newer(name: str, fit: str) -> None:
+    """A query moved far off to where no class is; for a softmax, to where it is as near to one class as to another."""
+    task = make_task(counts=(5, 5, 5), batch=40)
+    means = torch.stack([task.support[:, task.support_y[0] == n].mean(1) for n in range(3)], 1)
+    between = means.mean(1, keepdim=True) + 0.5 * torch.randn(40, 12, 6, generator=torch.Generator().manual_seed(0))
+    newer = novelty_of(name, fit, changed(task, query=between)) > novelty_of(name, fit, task)
+    assert newer.float().mean() > 0.7
+
+
+@pytest.mark.parametrize(("name", "fit"), CASES)
+def test_novelty_stays_far_from_the_origin(name: str, fit: str) -> None:
+    if name in ("classifier", "cosine", "hyperproto-cone", "logistic"):
+        pytest.skip("angles and penalised weights do depend on the origin")
+    task = make_task(counts=(5, 5, 5), batch=20)
+    far = changed(task, support=task.support + 1e4, query=task.query + 1e4)
+    novelty = novelty_of(name, fit, task)
+    off = (novelty_of(name, fit, far) - novelty).abs()
+    assert off.median() < 0.01 * novelty.std()  # the vectors themselves are rounded at that distance
+
+
 @pytest.mark.parametrize(("name", "fit"), CASES)
 def test_any_number_of_classes(name: str, fit: str) -> None:
     needs_trait(name, "any-way")

@@ -44,6 +44,14 @@ def test_initialisation_draws_init_shot_instances_of_the_class(make_blobs: Calla
     assert not torch.equal(trained_for(pool, init_shot=3).radius, trained_for(pool, init_shot=12).radius)
 
 
+def test_radii_may_start_at_zero(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs(3, 4)
+    free, paper = trained_for(pool, start_radius="zero"), trained_for(pool)
+    assert (free.radius == 0).all()
+    assert (paper.radius > 0).all()
+    torch.testing.assert_close(free.center, paper.center)
+
+
 def test_a_class_without_instances_cannot_start(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs()
     empty = Pool(pool.items, pool.labels, (*pool.class_names, "empty"), name="blobs")

@@ -32,7 +32,9 @@ DATASETS = Registry(
     "data set",
     "hyperproto.data",
     {
+        "conll": "hyperproto.data.conll",
         "cub": "hyperproto.data.cub",
+        "fewnerd": "hyperproto.data.fewnerd",
         "fewrel": "hyperproto.data.fewrel",
         "fewrel2": "hyperproto.data.fewrel2",
         "folder": "hyperproto.data.folder",

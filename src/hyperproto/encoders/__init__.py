@@ -54,4 +54,5 @@ def resolve_encoder(spec: str, options: dict[str, Any], pool: Pool) -> tuple[str
 def make_encoder(name: str, options: dict[str, Any]) -> Encoder:
     """Build the encoder called `name` with complete options."""
     encoder: Encoder = ENCODERS.get(name)(**options)
+    encoder.made_from = name, options
     return encoder

@@ -62,6 +62,7 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.made_from: tuple[str, dict[str, Any]] | None = None  # name and options, if `make_encoder` made it
         self._prepared: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 
     @classmethod

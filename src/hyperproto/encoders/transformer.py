@@ -139,7 +139,8 @@ class TransformerEncoder(Encoder):
             return Units.one_each(self.vectors(*self.hidden(batch), batch))
         order = batch["lengths"].argsort(stable=True)
         found = []
-        for rows in order.split(TOGETHER):
+        for start in range(0, len(order), TOGETHER):
+            rows = order[start : start + TOGETHER]
             part = {key: values[rows] for key, values in batch.items()}
             part["pieces"] = part["pieces"][:, : int(part["lengths"].max())]
             found.append(self.vectors(*self.hidden(part), part))

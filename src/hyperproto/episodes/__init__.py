@@ -3,7 +3,9 @@
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.episodes.batches import BatchSampler
 from hyperproto.episodes.episode import Episode, episodes_hash
+from hyperproto.episodes.fewnerd_files import load_fewnerd_episodes, save_fewnerd_episodes
 from hyperproto.episodes.files import load_episodes, save_episodes
+from hyperproto.episodes.greedy import GreedySampler
 from hyperproto.episodes.sampler import EpisodeSampler
 
 __all__ = [
@@ -11,8 +13,11 @@ __all__ = [
     "BatchSampler",
     "Episode",
     "EpisodeSampler",
+    "GreedySampler",
     "Pool",
     "episodes_hash",
     "load_episodes",
+    "load_fewnerd_episodes",
     "save_episodes",
+    "save_fewnerd_episodes",
 ]

@@ -1,11 +1,12 @@
-"""N-way K-shot episodes, with equal or unequal shots."""
+"""N-way K-shot episodes, with equal or unequal shots, and with queries of none of the classes."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from hyperproto.data import Pool
+from hyperproto.data import OUTSIDE, Pool
 from hyperproto.episodes.episode import Episode
+from hyperproto.episodes.nota import draw_outside, nota_count
 from hyperproto.episodes.random import EPISODES, SPARE_CLASSES, SPARE_ITEMS, distinct, raw_words
 from hyperproto.errors import EpisodeError
 
@@ -18,19 +19,33 @@ class EpisodeSampler:
     `shot` is one number for all classes, or one for each, such as `(1, 1, 2, 5, 20)`; which class gets which is random.
     `shot=0` draws no support: Algorithm 1 with stored centres needs none.
 
+    With `nota_share` (say 0.15 of all queries) or `na_rate` (the FewRel 2.0 toolkit's: 1 adds as many as one class has)
+    there follow queries of none of the classes, labelled OUTSIDE; the rest of the episode is the same without them.
+
     >>> import numpy as np
     >>> pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
     >>> EpisodeSampler(pool, way=3, shot=2, query=4, seed=0)[7].query.shape
     (12,)
     """
 
-    def __init__(self, pool: Pool, *, way: int, shot: int | Sequence[int], query: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        way: int,
+        shot: int | Sequence[int],
+        query: int,
+        seed: int = 0,
+        nota_share: float = 0.0,
+        na_rate: int = 0,
+    ) -> None:
         self.pool = pool
         self.way = way
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
         self.query = query
         self.seed = seed
         self._check()
+        self.nota = nota_count(pool, way=way, query=query, nota_share=nota_share, na_rate=na_rate)
         self._per_class = max(self.shots) + query
         self._members = np.concatenate(pool.members)  # the items, class after class
         self._starts = np.cumsum(pool.counts) - pool.counts
@@ -38,7 +53,7 @@ class EpisodeSampler:
         self._is_support = place < shots  # (N, per_class) what each draw is for
         self._is_query = (shots <= place) & (place < shots + query)
         self._support_y = np.repeat(np.arange(way), self.shots)
-        self._query_y = np.repeat(np.arange(way), query)
+        self._query_y = np.concatenate([np.repeat(np.arange(way), query), np.full(self.nota, OUTSIDE)])
         self._ahead: tuple[int, list[Episode]] | None = None
 
     def __getitem__(self, i: int) -> Episode:
@@ -61,6 +76,9 @@ class EpisodeSampler:
         drawn = distinct(words, pool.counts[flat], self._per_class, **spare)  # (E N, per_class)
         items = self._members[self._starts[flat, None] + drawn].reshape(count, way, -1)
         support, query = items[:, self._is_support], items[:, self._is_query]  # (E, S), (E, Q)
+        if self.nota:
+            outside = draw_outside(pool, classes, self.nota, seed=self.seed, start=start)
+            query = np.concatenate([query, outside], axis=1)
         return [Episode(classes[e], support[e], self._support_y, query[e], self._query_y) for e in range(count)]
 
     def _check(self) -> None:

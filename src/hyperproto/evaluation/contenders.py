@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hyperproto.data import Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform
 from hyperproto.episodes import Episode, episodes_hash
+from hyperproto.evaluation.intervals import FloatArray
+from hyperproto.evaluation.rejection import Rejection, judge_episodes
 from hyperproto.evaluation.results import Result, accuracy_by_shot
 from hyperproto.evaluation.scoring import EncodedPool, episode_accuracies
 from hyperproto.methods import Method
@@ -27,6 +30,13 @@ class Contender:
     settings: dict[str, Any]  # what else the result should say: run, encoder
     center: Tensor | None = None  # the mean of the training data, where there is any
 
+    def on(self, device: torch.device) -> tuple[Method, FeatureTransform]:
+        """Its method and its transform, where the vectors are."""
+        transform = FeatureTransform(self.transform, self.encoder.feature_shape).to(device)
+        if self.center is not None:
+            transform.set_center(self.center)
+        return self.method.to(device), transform
+
 
 def evaluate_contenders(
     contenders: Sequence[Contender],
@@ -35,30 +45,53 @@ def evaluate_contenders(
     settings: dict[str, Any],
     encoded: dict[Encoder, EncodedPool] | None = None,
     progress: Progress | None = None,
+    rejection: Rejection | None = None,
 ) -> list[Result]:
-    """Score every contender on the same episodes; each encoder encodes the pool once."""
+    """Score every contender on the same episodes; each encoder encodes the pool once.
+
+    With `rejection`, for episodes with queries of none of the classes, a contender may reject queries: by its novelty,
+    at the threshold that is best for it on the episodes named there. Accuracies are then those with NOTA.
+    """
     encoded = {} if encoded is None else encoded
     settings = {**settings, "data": pool.name, "split": pool.split, "episode_hash": episodes_hash(pool, episodes)}
-    shots = settings.get("shot")
+    if rejection is not None:
+        settings |= rejection.settings()
     results = []
     for number, contender in enumerate(contenders):
         start = time.perf_counter()
         if contender.encoder not in encoded:
-            encoded[contender.encoder] = EncodedPool.encode(contender.encoder, pool)
-        device = encoded[contender.encoder].units.x.device
-        method = contender.method.to(device)
-        transform = FeatureTransform(contender.transform, contender.encoder.feature_shape).to(device)
-        if contender.center is not None:
-            transform.set_center(contender.center)
+            encoded[contender.encoder] = EncodedPool.encode(contender.encoder, pool, cached=True)
+        vectors = encoded[contender.encoder]
 
         def report(done: int, total: int, number: int = number) -> None:
             if progress is not None:
                 progress(number * total + done, len(contenders) * total)
 
-        correct, total = episode_accuracies(method, transform, encoded[contender.encoder], episodes, report)
-        by_shot = {"accuracy_by_shot": accuracy_by_shot(correct, total, shots)} if isinstance(shots, list) else {}
         own = {"method": contender.method_name, "fit": contender.method.fit, "transform": contender.transform}
-        accuracies = correct.sum(1) / total.sum(1)
+        parts = *contender.on(vectors.units.x.device), vectors, episodes
+        accuracies, metrics, aurocs = _measure(*parts, settings.get("shot"), rejection, report)
         seconds = time.perf_counter() - start
-        results.append(Result(contender.label, {**contender.settings, **own, **settings}, accuracies, by_shot, seconds))
+        own_settings = {**contender.settings, **own, **settings}
+        results.append(Result(contender.label, own_settings, accuracies, metrics, seconds, aurocs))
     return results
+
+
+def _measure(
+    method: Method,
+    transform: FeatureTransform,
+    encoded: EncodedPool,
+    episodes: Sequence[Episode],
+    shots: Any,
+    rejection: Rejection | None,
+    progress: Progress,
+) -> tuple[FloatArray, dict[str, Any], FloatArray | None]:
+    """Accuracies of the episodes, further metrics and, with rejection, AUROCs of the episodes."""
+    unequal = isinstance(shots, list)
+    if rejection is None:
+        correct, total = episode_accuracies(method, transform, encoded, episodes, progress)
+        by_shot = {"accuracy_by_shot": accuracy_by_shot(correct, total, shots)} if unequal else {}
+        return correct.sum(1) / total.sum(1), by_shot, None
+    threshold = rejection.threshold(method, transform, encoded.encoder)
+    verdicts = judge_episodes(method, transform, encoded, episodes, progress)
+    by_shot = {"accuracy_by_shot": accuracy_by_shot(*verdicts.counts(threshold, len(shots)), shots)} if unequal else {}
+    return verdicts.accuracies(threshold), {**by_shot, "nota": verdicts.metrics(threshold)}, verdicts.aurocs()

@@ -17,9 +17,10 @@ class Result:
 
     label: str  # a short name, unique among results that are compared
     settings: dict[str, Any]  # method, fit, transform, data, split, way, shot, query, seed, episode_hash, ...
-    accuracies: FloatArray  # (E,)
+    accuracies: FloatArray  # (E,); with NOTA where queries may be rejected
     metrics: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    aurocs: FloatArray | None = None  # (E,) of telling queries of the classes from others, where there are others
 
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints: accuracies are fractions."""
@@ -36,14 +37,21 @@ class Result:
 
 
 def compare(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Compare every two results on their common episodes: mean difference a - b and its 95 % interval."""
+    """Compare every two results on their common episodes: mean difference a - b and its 95 % interval.
+
+    Results with queries of none of the classes are compared by AUROC, too.
+    """
     hashes = {result.settings.get("episode_hash") for result in results}
     if len(hashes) > 1:
         raise ValueError(f"results on different episodes cannot be paired: {sorted(map(str, hashes))}")
     comparisons = []
     for a, b in combinations(results, 2):
         difference, ci95 = paired_difference(a.accuracies, b.accuracies)
-        comparisons.append({"a": a.label, "b": b.label, "difference": difference, "ci95": _or_none(ci95)})
+        row = {"a": a.label, "b": b.label, "difference": difference, "ci95": _or_none(ci95)}
+        if a.aurocs is not None and b.aurocs is not None:
+            difference, ci95 = paired_difference(a.aurocs, b.aurocs)
+            row |= {"auroc_difference": difference, "auroc_ci95": _or_none(ci95)}
+        comparisons.append(row)
     return comparisons
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform, Units
+from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
 from hyperproto.errors import EpisodeError
@@ -27,15 +28,45 @@ class EncodedPool:
     units: Units
 
     @classmethod
-    def encode(cls, encoder: Encoder, pool: Pool, progress: Progress | None = None) -> "EncodedPool":
-        """Encode every item of the pool, once, in eval mode."""
-        return cls(pool, encoder, encoder.encode_all(encoder.prepared(pool), progress))
+    def encode(
+        cls, encoder: Encoder, pool: Pool, progress: Progress | None = None, *, cached: bool = False
+    ) -> "EncodedPool":
+        """Encode every item of the pool, once, in eval mode; `cached`, for an encoder that is ready: once for ever."""
+
+        def encode() -> Units:
+            return encoder.encode_all(encoder.prepared(pool), progress)
+
+        return cls(pool, encoder, cached_units(encoder, pool, None, encode) if cached else encode())
 
 
-def training_center(encoder: Encoder, pool: Pool) -> Tensor:
-    """Mean vector of (a sample of) the training data, for the transform center-unit."""
+def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Tensor:
+    """Mean vector of (a sample of) the training data, for the transform center-unit; `cached` as above."""
     items = np.array(shuffled(0, SHUFFLE, 1, len(pool))[:CENTER_ITEMS])
-    return encoder.encode(encoder.prepared(pool), items).x.mean(0)
+
+    def encode() -> Units:
+        return encoder.encode(encoder.prepared(pool), items)
+
+    return (cached_units(encoder, pool, items, encode) if cached else encode()).x.mean(0)
+
+
+@torch.no_grad()
+def score_episodes(
+    method: Method,
+    transform: FeatureTransform,
+    encoded: EncodedPool,
+    episodes: Sequence[Episode],
+    progress: Progress | None = None,
+) -> Iterator[tuple[Sequence[Episode], Tensor, Task]]:
+    """Yield, block by block, some episodes, the scores of their queries (B, Q, N) and the task they were made from."""
+    method.eval()
+    transform.eval()
+    done = 0
+    for block in _blocks(episodes, encoded.units):
+        task = _transformed(transform, _task(method, encoded, block))
+        yield block, method.scores(task), task
+        done += len(block)
+        if progress is not None:
+            progress(done, len(episodes))
 
 
 @torch.no_grad()
@@ -47,15 +78,8 @@ def predict_episodes(
     progress: Progress | None = None,
 ) -> Iterator[tuple[Sequence[Episode], Tensor, Task]]:
     """Yield, block by block, some episodes, the predicted labels (B, Q) and the task they were made from."""
-    method.eval()
-    transform.eval()
-    done = 0
-    for block in _blocks(episodes, encoded.units):
-        task = _transformed(transform, _task(method, encoded, block))
-        yield block, method.decode(method.scores(task), task), task
-        done += len(block)
-        if progress is not None:
-            progress(done, len(episodes))
+    for block, scores, task in score_episodes(method, transform, encoded, episodes, progress):
+        yield block, method.decode(scores, task), task
 
 
 def episode_accuracies(

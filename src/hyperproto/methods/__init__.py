@@ -19,8 +19,10 @@ METHODS = Registry(
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
+        "nnshot": "hyperproto.methods.nnshot:NNShot",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
+        "structshot": "hyperproto.methods.structshot:StructShot",
     },
 )
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from hyperproto.data import Pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.methods.novelty import doubt
 from hyperproto.methods.task import Task
 
 # What a method may promise; tests/contract holds it to each.
@@ -86,6 +87,13 @@ class Method(nn.Module):
         if task.query_y is None:
             raise ConfigError("these episodes hide the labels of their queries; they cannot be trained on")
         return task.query_y.clamp(min=-1)
+
+    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+        """Say how little each query belongs to any class, (B, Q): higher is more likely none of these.
+
+        By default how unsure the softmax is at this method's temperature: it rises as the largest probability falls.
+        """
+        return doubt(scores / self.log_temperature.exp())
 
     def decode(self, scores: Tensor, task: Task) -> Tensor:
         """Predict a label for each query, (B, Q)."""

@@ -20,3 +20,7 @@ class Cosine(Method):
         """Cosine of each query with each mean."""
         center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         return F.normalize(task.query, dim=-1) @ F.normalize(center, dim=-1).mT
+
+    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+        """Minus the largest cosine. It has a meaning of its own, and tells more than its softmax at any temperature."""
+        return -scores.amax(-1)

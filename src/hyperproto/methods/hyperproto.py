@@ -1,11 +1,16 @@
 """HyperProto, the paper's method: a class is a hypersphere with a centre and a radius of its own."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
+from hyperproto.data import Pool
+from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError
 from hyperproto.methods.linear import linear_scores
+from hyperproto.methods.novelty import rather_unseen
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere
@@ -17,12 +22,20 @@ class HyperProto(StoredRegions):
     `squared=False` measures the distance itself, as the paper's text says. At evaluation, `radius_weight` scales the
     radius of eq. 3 (`fit="paper"`), and `prior_ratio` is the ratio of variance within classes to variance between them
     that `fit="bayes"` expects: choose it on validation classes, less than 4 for an encoder trained on such data.
+
+    `start_radius="zero"` has the radii of training start at 0, not at eq. 3: nothing but a free bias per class.
     """
 
     fits = Sphere.modes
 
     def __init__(
-        self, *, squared: bool = True, radius_weight: float = 1.0, prior_ratio: float = PRIOR_RATIO, **options: Any
+        self,
+        *,
+        squared: bool = True,
+        radius_weight: float = 1.0,
+        prior_ratio: float = PRIOR_RATIO,
+        start_radius: Literal["paper", "zero"] = "paper",
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         if prior_ratio <= 0:
@@ -30,6 +43,14 @@ class HyperProto(StoredRegions):
         self.prior_ratio = prior_ratio
         self.squared = squared
         self.radius_weight = radius_weight
+        self.start_radius = start_radius
+
+    @torch.no_grad()
+    def setup(self, pool: Pool, encoder: Encoder) -> None:
+        """Initialisation phase of Algorithm 1, unless the radii start at 0."""
+        super().setup(pool, encoder)
+        if self.start_radius == "zero":
+            self.radius.zero_()
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Sphere:
         """Fit spheres, eq. 3 or better."""
@@ -47,9 +68,19 @@ class HyperProto(StoredRegions):
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one."""
         if not self.squared:
-            return super().scores(task.centred())
-        labels, options = task.support_y, self.evaluation_options()
-        return linear_scores(task, lambda support: self.closed_form(support, labels, task.way, self.fit, **options))
+            return super().scores(task)
+        return linear_scores(task, lambda support: self.fitted(replace(task, support=support)))
+
+    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+        """By extent; a fit that knows how class centres lie compares it with the reach of all classes."""
+        if self.fit != "bayes":
+            return super().novelty(task, scores)
+        task = self.placed(task)
+        return rather_unseen(self.fitted(task), task)
+
+    def placed(self, task: Task) -> Task:
+        """Only differences count."""
+        return task.centred()
 
     def region(self, center: Tensor, radius: Tensor) -> Sphere:
         """Make spheres of stored centres and radii."""

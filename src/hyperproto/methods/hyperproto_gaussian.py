@@ -26,9 +26,9 @@ class HyperProtoGaussian(StoredRegions):
         """Fit Gaussians."""
         return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma if mode == "paper" else "ml", **options)
 
-    def scores(self, task: Task) -> Tensor:
-        """Minus the measure of the closed form."""
-        return super().scores(task.centred())
+    def placed(self, task: Task) -> Task:
+        """Only differences count."""
+        return task.centred()
 
     def region(self, center: Tensor, radius: Tensor) -> Gaussian:
         """Make Gaussians of stored means and deviations."""

@@ -12,6 +12,7 @@ from hyperproto.encoders import Encoder, moved
 from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods.base import Method
+from hyperproto.methods.novelty import beyond_extent
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 
@@ -81,9 +82,21 @@ class StoredRegions(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Fit unseen classes in closed form; minus the measure of each query."""
-        options = self.evaluation_options()
-        regions = self.closed_form(task.support, task.support_y, task.way, self.fit, **options)
-        return -self.measure(regions, task.query)
+        task = self.placed(task)
+        return -self.measure(self.fitted(task), task.query)
+
+    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+        """By extent: how far outside the nearest class, at most 1 inside."""
+        task = self.placed(task)
+        return beyond_extent(self.fitted(task), task)
+
+    def placed(self, task: Task) -> Task:
+        """Move the origin to where single precision is best, if the region does not care where it is."""
+        return task
+
+    def fitted(self, task: Task) -> Any:
+        """Fit unseen classes in closed form."""
+        return self.closed_form(task.support, task.support_y, task.way, self.fit, **self.evaluation_options())
 
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Learning phase of Algorithm 1: queries against the stored regions of the episode's classes."""

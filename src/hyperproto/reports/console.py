@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from hyperproto.evaluation import Result, mean_interval, paired_difference
+from hyperproto.evaluation.intervals import FloatArray
 
 
 def percent(value: float) -> str:
@@ -14,19 +15,31 @@ def percent(value: float) -> str:
 
 
 def results_table(title: str, results: Sequence[Result]) -> Table:
-    """One row a result, with the paired difference to the first."""
-    table = Table(title=title, title_justify="left")
-    for name in ("", "accuracy %", "± 95 %", "- first", "± 95 %"):
-        table.add_column(name, justify="left" if not name else "right")
+    """One row a result, with the paired difference to the first; where queries may be rejected, how well that goes."""
     first = results[0]
+    table = Table(title=title, title_justify="left")
+    names = ["", "accuracy %", "± 95 %", "- first", "± 95 %"]
+    if first.aurocs is not None:
+        names += ["AUROC %", "± 95 %", "- first", "± 95 %", "coverage %", "rejected %"]
+    for name in names:
+        table.add_column(name, justify="left" if not name else "right")
     for result in results:
-        accuracy, ci95 = mean_interval(result.accuracies)
-        difference = ["", ""]
-        if result is not first:
-            difference = [f"{100 * value:+.2f}" for value in paired_difference(result.accuracies, first.accuracies)]
-            difference[1] = difference[1].lstrip("+")
-        table.add_row(result.label, percent(accuracy), percent(ci95), *difference)
+        cells = _compared(result.accuracies, None if result is first else first.accuracies)
+        if result.aurocs is not None:
+            cells += _compared(result.aurocs, None if result is first else first.aurocs)
+            nota = result.metrics["nota"]
+            cells += [percent(nota["coverage"]), percent(nota["outside_rejected"])]
+        table.add_row(result.label, *cells)
     return table
+
+
+def _compared(values: FloatArray, first: FloatArray | None) -> list[str]:
+    """Mean, interval, and the paired difference to the first with its interval, in percent."""
+    cells = [percent(value) for value in mean_interval(values)]
+    if first is None:
+        return [*cells, "", ""]
+    difference, ci95 = paired_difference(values, first)
+    return [*cells, f"{100 * difference:+.2f}", percent(ci95)]
 
 
 def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) -> Table:
@@ -38,13 +51,18 @@ def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) ->
     for row in zip(*columns, strict=True):
         cells = []
         for result, column in zip(row, columns, strict=True):
-            cell = " ± ".join(percent(value) for value in mean_interval(result.accuracies))
-            if result is not column[0]:
-                difference, ci95 = paired_difference(result.accuracies, column[0].accuracies)
-                cell += f"\n({100 * difference:+.2f} ± {percent(ci95)})"
+            first = column[0]
+            cell = _cell(result.accuracies, None if result is first else first.accuracies)
+            if result.aurocs is not None:
+                cell += "\nAUROC " + _cell(result.aurocs, None if result is first else first.aurocs)
             cells.append(cell)
         table.add_row(row[0].label, *cells)
     return table
+
+
+def _cell(values: FloatArray, first: FloatArray | None) -> str:
+    mean, ci95, difference, difference_ci95 = _compared(values, first)
+    return f"{mean} ± {ci95}" + (f"\n({difference} ± {difference_ci95})" if difference else "")
 
 
 def _shots(shot: int | list[int]) -> str:
@@ -52,9 +70,17 @@ def _shots(shot: int | list[int]) -> str:
 
 
 def describe(settings: dict[str, Any]) -> str:
-    """Say in one line which episodes a table is about."""
-    return (
+    """Say in one line which episodes a table is about; in a second one, where queries may be rejected, by what."""
+    nota = {"NOTA share": settings.get("nota_share"), "NOTA rate": settings.get("na_rate")}
+    others = "".join(f"{name} {value}, " for name, value in nota.items() if value)
+    words = (
         f"{settings['data']} {settings['split']}, {settings['way']}-way, shots {_shots(settings['shot'])}, "
-        f"{settings['query']} queries a class, {settings['episodes']} episodes, "
+        f"{settings['query']} queries a class, {others}{settings['episodes']} episodes, "
         f"seed {settings['seed']}, hash {settings['episode_hash']}"
     )
+    if "threshold_hash" in settings:
+        words += (
+            f"\nthresholds of rejection from {settings['threshold_data']} {settings['threshold_split']}, "
+            f"hash {settings['threshold_hash']}; accuracy counts rejection as one more class"
+        )
+    return words

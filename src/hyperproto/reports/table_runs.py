@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hyperproto.encoders import ENCODERS
+from hyperproto.encoders import ENCODERS, Encoder
 from hyperproto.encoders.images import ImageEncoder
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.recipes import WORDS, Paper, Recipe, Table, parse, recipes_of
@@ -93,16 +93,24 @@ def _read(path: Path) -> tuple[Recipe, str]:
 def _settings(recipe: Recipe) -> str:
     """All that decides what a run learns, but for its seed: no words, and nothing that follows from the data."""
     own: dict[str, Any] = recipe.model_dump(mode="json", exclude=set(WORDS))
-    from_data = options_from_data(recipe.encoder.name)
-    own["encoder"] = {key: value for key, value in own["encoder"].items() if key not in from_data}
+    own["encoder"] = _encoder_settings(own["encoder"])
     del own["training"]["seed"]
     return json.dumps(own, sort_keys=True)
+
+
+def _encoder_settings(section: dict[str, Any]) -> dict[str, Any]:
+    """Put the encoder of a recipe and of a run in one form: a run has `NAME:ARGUMENT` apart, and what its data say."""
+    name, _, argument = section["name"].partition(":")
+    cls: type[Encoder] = ENCODERS.get(name)
+    named = {cls.argument: argument} if argument and cls.argument else {}
+    from_data = options_from_data(name)
+    return {key: value for key, value in {**named, **section, "name": name}.items() if key not in from_data}
 
 
 def options_from_data(encoder: str) -> set[str]:
     """Name the options of an encoder that training reads off the data: a run has them, its recipe need not."""
     cls = ENCODERS.get(encoder.partition(":")[0])
-    return {"channels", "size"} if issubclass(cls, ImageEncoder) else {"shape"}
+    return {"channels", "size"} if issubclass(cls, ImageEncoder) else {"shape"}  # encoders of text have neither
 
 
 def _progress(recipe: Recipe, run: Run) -> tuple[int, bool]:

@@ -75,7 +75,7 @@ def _evaluate_run(
         report.remarks.append(f"{run.folder} is left out: {' '.join(str(error).split())}")
         return
     contenders = table_contenders(source)
-    encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, _noted(show, "encode"))}
+    encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, _noted(show, "encode"), cached=True)}
     own = {"recipe": run.name or None, "training_seed": run.seed}
     task = {"query": report.table.query, "episodes": report.episodes, "seed": report.table.seed}
     for column, episodes in drawn:

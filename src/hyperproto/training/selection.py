@@ -157,4 +157,6 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
 
 
 def _center(source: Source) -> Tensor | None:
-    return None if source.train_data is None else training_center(source.encoder, open_pool(*source.train_data))
+    if source.train_data is None:
+        return None
+    return training_center(source.encoder, open_pool(*source.train_data), cached=True)

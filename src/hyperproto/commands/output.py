@@ -1,0 +1,46 @@
+"""Where the answer of a command goes: JSON to a file or to standard output, tables to the terminal."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hyperproto.files import atomic_write
+
+PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
+
+
+def console() -> Console:
+    """Wide tables are for files and pipes as they are; a terminal folds them to its own width."""
+    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if fits else PIPE_WIDTH)
+
+
+def write_json(content: Any, json_file: str) -> None:
+    """Write the content there; - is standard output."""
+    text = json.dumps(content, indent=2, allow_nan=False)
+    if json_file == "-":
+        typer.echo(text)
+        return
+    with atomic_write(Path(json_file)) as file:
+        file.write(text.encode() + b"\n")
+
+
+def show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
+    """Show a list as a table, a column for each key, and write it as JSON where that is asked for."""
+    if json_file:
+        write_json(rows, json_file)
+    if json_file != "-":
+        first, *others = rows[0]
+        table = Table()
+        table.add_column(first, no_wrap=True)  # a name that is cut cannot be typed
+        for name in others:
+            table.add_column(name)
+        for row in rows:
+            table.add_row(*(str(value) for value in row.values()))
+        console().print(table)

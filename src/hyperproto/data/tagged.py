@@ -1,0 +1,79 @@
+"""Files of tagged words: one word and its label a line, a blank line between sentences."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from sys import intern
+
+import numpy as np
+
+from hyperproto.data.pool import IntArray
+from hyperproto.errors import DataError
+
+DOCUMENT = "-DOCSTART-"  # CoNLL-2003 opens each document with such a line
+
+
+@dataclass(frozen=True, eq=False)
+class Tagged:
+    """The sentences of a file, with the label of each word as it is written there."""
+
+    path: Path
+    sentences: list[list[str]]
+    labels: IntArray  # (n_words,) index into names
+    names: tuple[str, ...]  # every label of the file, in the order of their first words
+    offsets: IntArray  # (n_sentences + 1,) the words of each sentence
+    lines: IntArray  # (n_words,) where in the file each word is, from 1
+
+    def line_of(self, label: int) -> int:
+        """Return the line of the first word with this label."""
+        return int(self.lines[np.argmax(self.labels == label)])
+
+
+def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = False) -> Tagged:
+    """Read a file; `word` and `label` are columns, parted by tabs or, in a line without any, by spaces.
+
+    With `comments`, a line that begins with "# " holds no word. Without, "#" is a word like any other.
+    """
+    sentences: list[list[str]] = []
+    names: dict[str, int] = {}
+    labels: list[int] = []
+    lines: list[int] = []
+    open_sentence: list[str] = []
+    for number, line in enumerate(_lines(path), start=1):
+        columns = line.split("\t") if "\t" in line else [column for column in line.split(" ") if column]
+        if not columns or line.isspace() or line.startswith(DOCUMENT):
+            open_sentence = []
+            continue
+        if comments and line.startswith("# "):
+            continue
+        try:
+            text, name = columns[word], columns[label].strip()
+        except IndexError:
+            text = name = ""
+        if not text or not name or len(columns) < 2:
+            raise DataError(
+                f"{path}, line {number}: {line!r} has no word and label in the columns asked for; "
+                "write a word, a tab and a label (and a blank line between sentences)"
+            )
+        if not open_sentence:
+            sentences.append(open_sentence)
+        open_sentence.append(intern(text))  # words repeat: each is kept once
+        labels.append(names.setdefault(name, len(names)))
+        lines.append(number)
+    if not sentences:
+        raise DataError(f"{path}: no sentences in it; write a word, a tab and a label on each line")
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Tagged(path, sentences, np.array(labels), tuple(names), offsets, np.array(lines))
+
+
+def _lines(path: Path) -> list[str]:
+    """Only a newline ends a line: some words hold characters that `splitlines` would cut at."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}, line {line}: not UTF-8 text ({error.reason}); convert the file") from None

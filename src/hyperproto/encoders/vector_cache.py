@@ -1,0 +1,64 @@
+"""Encoded pools on disk: what took a while to encode is read in a moment the next time, by any command."""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import torch
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.encoders.base import Encoder, Units
+from hyperproto.files import atomic_write, cache_dir
+
+WORTH_KEEPING = 10.0  # seconds: what is encoded faster than that is not kept
+
+
+def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: Callable[[], Units]) -> Units:
+    """Return what `encode` returns for `items` of a pool (None: all), from the cache folder where it is kept.
+
+    The key holds all that vectors follow from: items, weights, options, the code of the encoder and torch's version. A
+    damaged file is made again; a folder that cannot be written to costs only the time. Any file may be deleted.
+    """
+    code = _code(encoder)
+    if encoder.made_from is None or code is None or next(encoder.parameters(), None) is None:
+        return encode()
+    path = cache_dir() / "vectors" / f"{_key(encoder, code, pool, items)}.npz"
+    units = _read(path, encoder)
+    if units is None:
+        start = monotonic()
+        units = encode()
+        if monotonic() - start >= WORTH_KEEPING:
+            with suppress(OSError), atomic_write(path) as file:
+                np.savez(file, x=units.x.cpu().numpy(), offsets=units.offsets)
+    return units
+
+
+def _code(encoder: Encoder) -> str | None:
+    """Return the code of an encoder's classes; None where it cannot be read."""
+    try:
+        return "".join(inspect.getsource(cls) for cls in type(encoder).__mro__ if issubclass(cls, Encoder))
+    except (OSError, TypeError):
+        return None
+
+
+def _key(encoder: Encoder, code: str, pool: Pool, items: IntArray | None) -> str:
+    digest = hashlib.sha256(json.dumps([torch.__version__, encoder.made_from, code, pool.digest]).encode())
+    digest.update(b"all" if items is None else items.tobytes())
+    for name, tensor in (*encoder.named_parameters(), *encoder.named_buffers()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:24]
+
+
+def _read(path: Path, encoder: Encoder) -> Units | None:
+    """Read a file; None where there is none, or where its checksums say that it is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return Units(torch.from_numpy(arrays["x"]).to(encoder.device), arrays["offsets"])
+    except Exception:  # whatever a reader makes of damage
+        return None

@@ -1,0 +1,182 @@
+"""NNShot and StructShot: against plain loops, and Viterbi against every path there is."""
+
+from itertools import pairwise, product
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperproto.data import Pool
+from hyperproto.encoders.identity import Identity
+from hyperproto.errors import ConfigError
+from hyperproto.methods import METHODS, PAD, Method, Task, make_method
+from hyperproto.methods.nnshot import NNShot
+from hyperproto.methods.structshot import StructShot, abstract_transitions
+from hyperproto.methods.viterbi import best_paths
+from tests.conftest import blobs
+from tests.episodes.tagged import tagged
+from tests.methods.conftest import make_task
+
+
+def build(name: str, **options: object) -> Method:
+    return make_method(name, feature_shape=(6,), **options).eval()
+
+
+@pytest.mark.parametrize("pads", [0, 3])
+@pytest.mark.parametrize("block", [1, 1000, 32 << 20])
+def test_nnshot_is_nearest_neighbour_whatever_the_block(monkeypatch: pytest.MonkeyPatch, pads: int, block: int) -> None:
+    monkeypatch.setattr("hyperproto.methods.nnshot.BLOCK_BYTES", block)
+    task = make_task(counts=(7, 1, 5), pads=pads)
+    torch.testing.assert_close(build("nnshot").scores(task), build("nearest").scores(task), rtol=1e-4, atol=1e-4)
+
+
+def test_nnshot_learns_as_nearest_neighbour_does() -> None:
+    gradients = []
+    for name in ("nnshot", "nearest"):
+        task = make_task(counts=(4, 2, 5), pads=1)
+        support, query = task.support.requires_grad_(), task.query.requires_grad_()
+        build(name).loss(Task(**{**vars(task), "support": support, "query": query}))["cls"].backward()
+        gradients.append((support.grad, query.grad))
+    for ours, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_class_without_support_is_never_chosen() -> None:
+    task = make_task(counts=(3, 2, 2))
+    task = Task(**{**vars(task), "support_y": task.support_y.masked_fill(task.support_y == 0, 1)})
+    scores = build("nnshot").scores(task)
+    assert (scores[..., 0] == -torch.inf).all()
+    assert scores[..., 1:].isfinite().all()
+
+
+def largest_tensor(method: Method, task: Task) -> int:
+    """Bytes of the largest tensor that scoring makes."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        largest = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                self.largest = max(self.largest, out.numel() * out.element_size())
+            return out
+
+    with Watch() as watch, torch.no_grad():
+        method.scores(task)
+    return watch.largest
+
+
+def test_memory_stays_bounded_with_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty shots are thousands of support words: no tensor may hold a number, let alone a vector, for every pair."""
+    monkeypatch.setattr("hyperproto.methods.nnshot.BLOCK_BYTES", 1 << 20)
+    task = make_task(counts=(700, 20, 20), queries=300, dim=64, batch=1)
+    pairs = 4 * task.query.shape[1] * task.support.shape[1]
+    assert largest_tensor(make_method("nnshot", feature_shape=(64,)), task) <= 1 << 20 < pairs
+
+
+def path_score(path: tuple[int, ...], scores: torch.Tensor, start: torch.Tensor, moves: torch.Tensor) -> float:
+    total = float(start[path[0]]) + sum(float(scores[t, label]) for t, label in enumerate(path))
+    return total + sum(float(moves[a, b]) for a, b in pairwise(path))
+
+
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=3),
+    way=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None)
+def test_the_best_path_is_the_best_of_all_paths(lengths: list[list[int]], way: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    words = max(map(sum, lengths))
+    scores = torch.randn(len(lengths), words, way, generator=random, dtype=torch.float64)
+    start, moves = torch.randn(way, generator=random).double(), torch.randn(way, way, generator=random).double()
+    most = max(map(len, lengths))
+    offsets = torch.tensor([np.cumsum([0, *row, *[0] * (most - len(row))]).tolist() for row in lengths])
+    labels = best_paths(scores, offsets, start, moves)
+    for b, row in enumerate(offsets.tolist()):
+        for first, stop in pairwise(row):
+            if first < stop:
+                part = scores[b, first:stop]
+                best = max(path_score(path, part, start, moves) for path in product(range(way), repeat=stop - first))
+                found = path_score(tuple(labels[b, first:stop].tolist()), part, start, moves)
+                assert found == pytest.approx(best)
+        assert (labels[b, row[-1] :] == PAD).all()
+
+
+def test_transitions_are_counted_within_sentences() -> None:
+    pool = tagged(["aa.b", ".ab", "b", "..a"])
+    start_o, start_i, o_o, o_i, i_o, same, other = abstract_transitions(pool).tolist()
+    assert (start_o, start_i) == (2 / 4, 2 / 4)
+    assert (o_o, o_i) == (1 / 4, 3 / 4)
+    assert (i_o, same, other) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    images = abstract_transitions(blobs()).tolist()
+    assert images == pytest.approx([0, 1, 1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])  # a source that never occurs: evenly
+
+
+GIVEN = [0.8, 0.2, 0.9, 0.1, 0.3, 0.6, 0.1]
+
+
+def test_transitions_are_shared_among_the_types() -> None:
+    start, moves = StructShot(feature_shape=(6,), n_classes=0, tau=1.0, transitions=GIVEN).expanded(3)
+    other = 0.1 / 2
+    assert start.exp().tolist() == pytest.approx([0.8, *[0.2 / 3] * 3])
+    assert moves.exp().tolist() == [
+        pytest.approx([0.9, *[0.1 / 3] * 3]),
+        pytest.approx([0.3, 0.6, other, other]),
+        pytest.approx([0.3, other, 0.6, other]),
+        pytest.approx([0.3, other, other, 0.6]),
+    ]
+    start, moves = StructShot(feature_shape=(6,), n_classes=0, tau=0.5, transitions=GIVEN).expanded(1)
+    assert start.tolist() == pytest.approx([log(p**0.5 / (0.8**0.5 + 0.2**0.5)) for p in (0.8, 0.2)])
+    assert moves[1].tolist() == pytest.approx([log(p**0.5 / (0.3**0.5 + 0.6**0.5)) for p in (0.3, 0.6)])
+    never = StructShot(feature_shape=(6,), n_classes=0, transitions=[1, 0, 1, 0, 1, 0, 0]).expanded(2)[1]
+    assert never[0].exp().tolist() == pytest.approx([1, 1e-6, 1e-6])
+
+
+def sentence_task(values: list[float], support: list[float], labels: list[int]) -> Task:
+    """One sentence of words that are numbers."""
+    query = torch.tensor(values)[None, :, None]
+    offsets = torch.tensor([[0, len(values)]])
+    return Task(
+        torch.tensor(support)[None, :, None], torch.tensor(labels)[None], query, None, torch.arange(3)[None], offsets
+    )
+
+
+def test_transitions_mend_a_word_that_could_be_either() -> None:
+    """A word between two of type 1 that lies a little nearer to type 2 becomes type 1, unless words are very sure."""
+    task = sentence_task([0.0, 1.0, 1.55, 1.0, 0.0], [0.0, 1.0, 2.0], [0, 1, 2])
+    plain = NNShot(feature_shape=(1,), n_classes=0)
+    assert plain.decode(plain.scores(task), task).tolist() == [[0, 1, 2, 1, 0]]
+    for temperature, middle in ((0.1, 1), (0.001, 2)):
+        moves = [0.9, 0.1, 0.9, 0.1, 0.3, 0.69, 0.01]
+        struct = StructShot(feature_shape=(1,), n_classes=0, tau=1.0, temperature=temperature, transitions=moves)
+        assert struct.decode(struct.scores(task), task).tolist() == [[0, 1, middle, 1, 0]]
+
+
+def test_without_training_data_the_labels_are_nnshots() -> None:
+    task = make_task(counts=(3, 2, 2))
+    plain, struct = build("nnshot"), build("structshot")
+    assert torch.equal(struct.decode(struct.scores(task), task), plain.decode(plain.scores(task), task))
+    struct.setup(tagged(["aa.b", "..ab"]), Identity(shape=[6]))
+    assert struct.transitions.isfinite().all()  # type: ignore[union-attr]
+    given = build("structshot", transitions=GIVEN)
+    given.setup(tagged(["aa.b", "..ab"]), Identity(shape=[6]))
+    assert given.transitions.tolist() == pytest.approx(GIVEN)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("values", [[0.5, 0.5], [-0.1, 1.1, *GIVEN[2:]], [0, 0, *GIVEN[2:]]])
+def test_wrong_options_are_refused(values: list[float]) -> None:
+    with pytest.raises(ConfigError, match="give seven numbers from 0 on, for one source not all 0: start-O, start-I"):
+        build("structshot", transitions=values)
+    with pytest.raises(ConfigError, match=r"tau -1\.0 must be at least 0"):
+        build("structshot", tau=-1.0)
+    assert {"nnshot", "structshot"} <= set(METHODS.names())
+
+
+def test_a_pool_may_hold_sentences_without_words() -> None:
+    pool = Pool([["a"], [], ["b", "c"], []], np.array([0, -1, 0]), ("x",), offsets=np.array([0, 1, 1, 3, 3]))
+    assert abstract_transitions(pool).tolist()[:4] == [0.5, 0.5, 0.0, 1.0]
