@@ -226,6 +226,29 @@ def test_a_run_serves_every_table_whose_recipe_it_equals(table: str, runs: Path)
     assert report(table, runs).groups == []
 
 
+def test_a_run_of_an_encoder_with_an_argument_is_found(table: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Named(ENCODERS.get("tiny")):  # type: ignore[misc]
+        argument = "model"
+
+        def __init__(self, *, shape: list[int], model: str = "small") -> None:
+            super().__init__(shape=shape, size=7 if model == "large" else 5)
+
+    monkeypatch.setitem(ENCODERS._entries, "named", Named)
+    Path(table).write_text(Path(table).read_text().replace('name = "tiny"', 'name = "named:large"'))
+    config = json.loads((made(table, runs, "protonet") / "config.json").read_text())
+    assert config["recipe"]["encoder"] == {"name": "named", "model": "large", "shape": [8]}
+    folder = made(table, runs, "protonet", "other", "encoder.name='named:small'")
+    labels = [group.label for group in report(table, runs).groups]
+    assert labels == [f"protonet with other settings ({folder}), seed 0; tiny", f"{table}:protonet, seed 0; tiny"]
+
+
+def test_a_number_without_an_interval_is_printed_as_it_is(table: str, runs: Path) -> None:
+    Path(table).write_text(Path(table).read_text().replace("unequal = [99.0, 0.1]", "unequal = [99.0]"))
+    found = report(table, runs)
+    assert ("Elsewhere", "Huge", ["", "99.00"]) in shown(found)
+    assert "| **Elsewhere** | **Huge** |  | **99.00** |" in markdown(found)
+
+
 def test_other_settings_are_said_and_the_recipe_stays_to_be_run(table: str, runs: Path) -> None:
     folder = made(table, runs, "protonet", "wide", "encoder.size=7")
     rows = shown(report(table, runs))

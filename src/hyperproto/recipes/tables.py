@@ -9,7 +9,8 @@ from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.recipes.files import builtin_recipes, read_rows, read_toml
 from hyperproto.recipes.schema import Paper, Section, SomeShot, found_problems, problems_in_words
 
-Number = Annotated[list[float], Field(min_length=2, max_length=2)]  # mean and 95 % interval, in percent, as printed
+# A mean and what follows its ±, in percent, as printed; a mean alone where nothing follows.
+Number = Annotated[list[float], Field(min_length=1, max_length=2)]
 
 
 class Column(Section):
@@ -32,8 +33,7 @@ class Published(Section):
 
     def printed(self, column: str) -> str:
         """One number as it stands in the paper; nothing where it has none."""
-        mean, interval = self.numbers.get(column, (None, None))
-        return "" if mean is None else f"{mean:.2f} ± {interval:.2f}"
+        return " ± ".join(f"{value:.2f}" for value in self.numbers.get(column, []))
 
 
 class Table(Section):
