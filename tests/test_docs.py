@@ -1,5 +1,6 @@
 """The code in CONTRIBUTING.md runs; what the documents name exists."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -105,15 +106,52 @@ def test_a_stranger_may_use_images_of_their_own(tmp_path: Path, monkeypatch: pyt
     assert "hyperproto bayes unit" in done(compare, "--episodes", "5")
     [evaluate] = commands("docs/images.md", "hyperproto evaluate --data folder:photos")
     assert "hyperproto bayes unit" in done(evaluate, "--episodes", "5")
-    [train] = commands("docs/images.md", "hyperproto train miniimagenet-conv4:protonet")
+    [train] = commands("docs/images.md", "hyperproto train miniimagenet-conv4:protonet -o")
     small = ["data.spec=folder:photos,size=16,shares=5/5/0", "training.steps=2", "validation.episodes=2",
              "episodes.way=5"]  # fmt: skip
     done(train, *(part for setting in small for part in ("-o", setting)))
     assert (tmp_path / "runs" / "photos" / "model.safetensors").exists()
 
 
+def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    random = np.random.default_rng(0)
+
+    def instance() -> dict[str, Any]:
+        words = random.choice(["the", "king", "of", "Spain", "was", "born", "in", "a", "town"], 8).tolist()
+        return {"tokens": words, "h": ["king", "Q1", [[1]]], "t": ["Spain", "Q2", [[3, 4]]]}
+
+    (tmp_path / "fewrel").mkdir()
+    for name, relations in (("train_wiki", 24), ("val_wiki", 8)):
+        content = {f"P{n}": [instance() for _ in range(12)] for n in range(relations)}
+        (tmp_path / "fewrel" / f"{name}.json").write_text(json.dumps(content))
+
+    def done(arguments: list[str], *more: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    few = ["--episodes", "5"]
+    [check] = commands("docs/relations.md", "hyperproto data check fewrel")
+    assert "train_wiki" in done(check)
+    [train] = commands("docs/relations.md", "hyperproto train fewrel-cnn:protonet")
+    done(train, "-o", "training.steps=2", "-o", "validation.episodes=2")
+    [compare] = commands("docs/relations.md", "hyperproto compare --run runs/fewrel-cnn-protonet")
+    assert "hyperproto bayes none" in done(compare, *few)
+    [nota] = commands("docs/relations.md", "hyperproto compare --data fewrel")
+    assert "AUROC" in done(nota, *few)
+    [evaluate] = commands("README.md", "hyperproto evaluate --data fewrel")
+    assert "hyperproto bayes unit" in done(evaluate, *few)
+    hidden = [{"meta_train": [[instance()] for _ in range(5)], "meta_test": instance()} for _ in range(3)]
+    (tmp_path / "test_wiki_input-5-1.json").write_text(json.dumps(hidden))
+    done(["submit", "test_wiki_input-5-1.json", "--run", "runs/fewrel-cnn-protonet"])
+    assert len(json.loads((tmp_path / "pred-5-1.json").read_text())) == 3
+
+
 @pytest.mark.parametrize(
-    "document", ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "docs/images.md", "CHANGELOG.md"]
+    "document",
+    ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "docs/images.md", "docs/relations.md", "CHANGELOG.md"],
 )
 def test_every_path_that_a_document_names_exists(document: str) -> None:
     text = (ROOT / document).read_text()
