@@ -105,7 +105,8 @@ def test_compare_takes_several_kinds_of_shots(vectors_file: Path, tmp_path: Path
         assert words in table
 
 
-def test_none_of_the_above(vectors_file: Path, tmp_path: Path) -> None:
+def test_none_of_the_above(vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     file = tmp_path / "out.json"
     common = ["--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30", "--query", "5"]
     methods = ["--method", "hyperproto", "--method", "protonet", "--shot", "5", "--nota-share", "0.5"]
@@ -232,10 +233,10 @@ def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "classifier", "cosine", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
-        "logistic", "nearest", "protonet", "simpleshot",
+        "logistic", "nearest", "nnshot", "protonet", "simpleshot", "structshot",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
-        "cub", "folder", "glyphs", "miniimagenet", "omniglot", "vectors",
+        "conll", "cub", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet", "omniglot", "vectors",
     }  # fmt: skip
     recipes = json.loads(run("recipes", "list", "--json", "-"))
     assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}
@@ -323,7 +324,7 @@ def test_data_check_counts(vectors_file: Path) -> None:
             "at least 1 example",
         ),
         (["methods", "list", "--json", "/proc/none.json"], "check the path and your rights to it"),
-        (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table3, table4, table5"),
+        (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table2, table3, table4"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
     ],
 )

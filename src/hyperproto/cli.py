@@ -30,7 +30,7 @@ app.add_typer(data_app, name="data")
 
 EXTRAS = {
     "torch": "train", "safetensors": "train", "PIL": "images", "pooch": "images", "requests": "images",
-    "matplotlib": "plots", "transformers": "text",
+    "matplotlib": "plots", "transformers": "text", "pyarrow": "glove",
 }  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def submit(
 
 @app.command()
 def report(
-    table: Annotated[str, typer.Argument(help="table3, table4, table5, or a path that ends in .toml, with a [table].")],
+    table: Annotated[str, typer.Argument(help="table2 to table5, or a path that ends in .toml, with a [table].")],
     runs: Annotated[Path | None, typer.Option(help="Folder that holds the runs (default: runs).")] = None,
     episodes: Annotated[int | None, typer.Option(min=2, help="How many episodes (default: the table's).")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the table there, as Markdown.", dir_okay=False)] = None,
