@@ -116,6 +116,7 @@ def test_a_stranger_may_use_images_of_their_own(tmp_path: Path, monkeypatch: pyt
 def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
     random = np.random.default_rng(0)
 
     def instance() -> dict[str, Any]:
