@@ -96,5 +96,5 @@ print(json.dumps([importlib.util.find_spec("torch") is None, model.predict([[0.8
 
 def test_extras_are_those_of_the_documentation() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    known = {"train", "text", "glove", "images", "efficientnet", "plots", "all", "dev"}
+    known = {"train", "text", "glove", "images", "efficientnet", "onnx", "plots", "all", "dev"}
     assert set(project["optional-dependencies"]) == known

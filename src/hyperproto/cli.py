@@ -29,7 +29,7 @@ app.add_typer(methods_app, name="methods")
 app.add_typer(data_app, name="data")
 
 EXTRAS = {
-    "torch": "train", "safetensors": "train", "PIL": "images", "pooch": "images", "requests": "images",
+    "torch": "train", "PIL": "images", "pooch": "images", "requests": "images",
     "matplotlib": "plots", "transformers": "text", "pyarrow": "glove",
 }  # fmt: skip
 

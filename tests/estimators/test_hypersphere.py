@@ -1,12 +1,21 @@
+"""The scikit-learn contract, labels, weights, and what is the same as elsewhere."""
+
+import pickle
+
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hyperproto import HypersphereClassifier
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.regions import REGIONS
+from tests.estimators.conftest import MODES, assert_equal_models, blobs
 
 X = np.random.default_rng(0).normal(size=(60, 5)) + np.repeat(np.eye(3, 5) * 3, 20, axis=0)
 Y = np.repeat(["a", "b", "c"], 20)
@@ -15,49 +24,221 @@ Y = np.repeat(["a", "b", "c"], 20)
 @parametrize_with_checks(
     [
         HypersphereClassifier(),
+        HypersphereClassifier(fit_mode="unbiased", feature_transform="none", store_support=False, temperature=1.0),
         HypersphereClassifier(fit_mode="paper", feature_transform="center-unit"),
+        HypersphereClassifier(fit_mode="paper", squared=False),
         HypersphereClassifier(region="point", fit_mode="point", feature_transform=None),
+        HypersphereClassifier(region="cone", fit_mode="unbiased", feature_transform="center-unit"),
         HypersphereClassifier(region="gaussian", fit_mode="unbiased", feature_transform="none"),
     ]
 )
-def test_scikit_learns_own_checks(estimator: object, check: object) -> None:
-    check(estimator)  # type: ignore[operator]
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
 
 
-@pytest.mark.parametrize(("region", "mode"), [(name, mode) for name, cls in REGIONS.items() for mode in cls.modes])
-def test_every_region_and_mode(region: str, mode: str) -> None:
-    model = HypersphereClassifier(region=region, fit_mode=mode).fit(X, Y)
+@pytest.mark.parametrize(("region", "mode"), MODES)
+@pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
+def test_every_region_and_mode(region, mode, transform):
+    model = HypersphereClassifier(region=region, fit_mode=mode, feature_transform=transform).fit(X, Y)
     assert model.score(X, Y) > 0.7
-    assert model.centers_.shape == (3, 5)
+    assert model.centers_.shape == model.means_.shape == (3, 5)
     assert model.extents_.shape == model.radii_.shape == (3,)
     assert model.counts_.tolist() == [20, 20, 20]
-    assert (model.decision_function(X).argmax(1) == np.searchsorted(model.classes_, model.predict(X))).all()
+    predicted = np.searchsorted(model.classes_, model.predict(X))
+    assert (model.decision_function(X).argmax(1) == predicted).all()
+    probability = model.predict_proba(X)
+    assert (probability.argmax(1) == predicted).all()
+    np.testing.assert_allclose(probability.sum(1), 1)
 
 
-def test_a_point_without_transform_is_nearest_centroid() -> None:
-    ours = HypersphereClassifier(fit_mode="point", feature_transform=None).fit(X, Y)
-    assert (ours.predict(3 * X[::-1]) == NearestCentroid().fit(X, Y).predict(3 * X[::-1])).all()
+@pytest.mark.parametrize(("region", "mode"), MODES)
+@pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
+def test_the_measure_is_the_regions(region, mode, transform):
+    """By hand: transform, fit the region, measure."""
+    x, y = blobs((5, 1, 4), seed=3)
+    q = np.random.default_rng(4).normal(size=(7, 5))
+    model = HypersphereClassifier(region=region, fit_mode=mode, feature_transform=transform).fit(x, y)
+    shift = np.mean([x[y == label].mean(0) for label in "abc"], axis=0) if transform == "center-unit" else 0
+    np.testing.assert_allclose(model.mean_, shift * np.ones(5))
+    if transform != "none":
+        x, q = ((rows - shift) / np.linalg.norm(rows - shift, axis=1, keepdims=True) for rows in (x, q))
+    fitted = REGIONS[region].fit(x, np.searchsorted(list("abc"), y), 3, mode=mode)
+    expected = fitted.measure(q, break_ties=True) if region == "cone" else fitted.measure(q)
+    tolerance = {"rtol": 1e-7, "atol": 1e-9}
+    original = np.random.default_rng(4).normal(size=(7, 5))
+    np.testing.assert_allclose(model.measure(original), expected, **tolerance)
+    np.testing.assert_allclose(model.decision_function(original), -expected, **tolerance)
+    np.testing.assert_allclose(model.radii_, fitted.bias_radius, **tolerance)
+    np.testing.assert_allclose(model.extents_, fitted.extent_radius, **tolerance)
+    np.testing.assert_allclose(model.centers_, fitted.center, **tolerance)
+    power = np.exp(-expected / model.temperature_)
+    np.testing.assert_allclose(model.predict_proba(original), power / power.sum(1, keepdims=True), rtol=1e-6)
 
 
-def test_one_example_unequal_counts_one_class_and_zero_vectors() -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_point_without_transform_is_nearest_centroid(dtype):
+    random = np.random.default_rng(2)
+    x, q = random.normal(size=(300, 8)).astype(dtype), 3 * random.normal(size=(5000, 8)).astype(dtype)
+    y = random.integers(0, 17, 300)
+    theirs = NearestCentroid().fit(x, y)
+    for transform in (None, "none"):
+        ours = HypersphereClassifier(fit_mode="point", feature_transform=transform).fit(x, y)
+        assert (ours.predict(q) == theirs.predict(q)).all()
+        np.testing.assert_allclose(ours.centers_, theirs.centroids_, rtol=1e-5, atol=1e-6)
+
+
+def test_one_example_unequal_counts_one_class_and_zero_vectors():
     rows = [0, 20, 21, 40, 41, 42, 43, 44]
     assert HypersphereClassifier().fit(X[rows], Y[rows]).score(X, Y) > 0.6
     assert HypersphereClassifier().fit(X[[0, 20, 40]], Y[[0, 20, 40]]).counts_.tolist() == [1, 1, 1]
-    assert set(HypersphereClassifier().fit(X[:5], Y[:5]).predict(X)) == {"a"}
     assert HypersphereClassifier().fit(np.vstack([X, np.zeros(5)]), [*Y, "a"]).predict(np.zeros((1, 5))).shape == (1,)
 
 
-def test_center_unit_counts_classes_not_examples() -> None:
-    rows = [0, *range(20, 40), 40]
-    model = HypersphereClassifier(feature_transform="center-unit").fit(X[rows], Y[rows])
-    np.testing.assert_allclose(model.mean_, np.mean([X[0], X[20:40].mean(0), X[40]], axis=0))
+def test_a_single_class(make):
+    model = make().fit(X[:5], Y[:5])
+    assert set(model.predict(X)) == {"a"}
+    assert (model.predict_proba(X) == 1).all()
+    assert model.measure(X).shape == model.decision_function(X).shape == (60, 1)
+    assert model.temperature_ == 1
 
 
-def test_settings_can_be_searched() -> None:
-    search = GridSearchCV(
-        HypersphereClassifier(), {"feature_transform": ["none", "unit"], "fit_mode": ["bayes", "paper"]}, cv=3
+def test_two_classes_decide_by_one_number(make):
+    model = make().fit(X[:40], Y[:40])
+    assert model.decision_function(X).shape == (60,)
+    assert ((model.decision_function(X) > 0) == (model.predict(X) == "b")).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "sort"),
+    [
+        (["x", "long name", "y"], ["long name", "x", "y"]),
+        ([3, -1, 2], [-1, 2, 3]),
+        ([2.0, 1.0, 7.0], [1.0, 2.0, 7.0]),
+        ([True, False, False], [False, True]),
+        (["x", 1, 10], [1, 10, "x"]),  # 10 after 1, and strings after numbers
+        ([np.str_("b"), "a", "b"], ["a", "b"]),
+    ],
+)
+@pytest.mark.parametrize("kind", [list, np.array, lambda labels: np.array(labels, dtype=object)])
+def test_labels_of_any_kind(labels, sort, kind):
+    y = [labels[n] for n in np.repeat([0, 1, 2], 20)]
+    if kind is np.array and len({type(label) is str for label in labels}) > 1 and not isinstance(labels[0], np.str_):
+        pytest.skip("NumPy makes strings of numbers here, before we see them")
+    model = HypersphereClassifier(region="point", fit_mode="point", feature_transform=None).fit(X, kind(y))
+    assert model.classes_.tolist() == sort
+    predicted = model.predict(X).tolist()
+    assert all(type(label) in (str, int, float, bool) for label in predicted)
+    assert np.mean([a == b for a, b in zip(predicted, y, strict=True)]) > 0.9
+    assert model.score(X, kind(y)) > 0.9
+
+
+def test_scores_need_a_label_a_row():
+    model = HypersphereClassifier().fit(X, Y)
+    assert model.score(X, Y, sample_weight=(Y == "a") * 1.0) == (model.predict(X[:20]) == "a").mean()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.score(X, Y[:1])
+
+
+def test_a_label_that_is_none_is_refused():
+    with pytest.raises(DataError, match=r"y\[1\] is None \(NoneType\); a label is a string or a number"):
+        HypersphereClassifier().fit(X[:3], np.array(["a", None, "b"], dtype=object))
+
+
+@pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
+def test_weights_are_repetitions(make, transform):
+    x, y = blobs(seed=5)
+    weights = np.random.default_rng(6).integers(0, 4, len(x))
+    weights[y == "b"] = 2
+    q = np.random.default_rng(7).normal(size=(9, 5))
+    weighted = make(feature_transform=transform).fit(x, y, sample_weight=weights)
+    repeated = make(feature_transform=transform).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
+    assert_equal_models(weighted, repeated, q, 1e-6)
+    assert weighted.counts_.dtype == np.int64
+
+
+def test_broken_weights_count_as_they_are():
+    x, y = blobs()
+    weights = np.random.default_rng(1).uniform(0.2, 2, len(x))
+    model = HypersphereClassifier(fit_mode="unbiased", feature_transform=None).fit(x, y, weights)
+    for n, label in enumerate("abcd"):
+        own = y == label
+        np.testing.assert_allclose(model.counts_[n], weights[own].sum())
+        np.testing.assert_allclose(model.means_[n], np.average(x[own], axis=0, weights=weights[own]))
+    spare = np.maximum(model.counts_ - 1, 0).sum()
+    squares = sum(
+        w * sum((row - model.means_[ord(label) - 97]) ** 2) for row, label, w in zip(x, y, weights, strict=True)
     )
-    assert search.fit(X, Y).best_score_ > 0.7
+    np.testing.assert_allclose(model.radii_, squares / spare / model.counts_)
+
+
+def test_the_whole_chain_of_scikit_learn():
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), HypersphereClassifier()),
+        {
+            "hypersphereclassifier__feature_transform": ["none", "unit"],
+            "hypersphereclassifier__fit_mode": ["bayes", "paper"],
+        },
+        cv=3,
+        scoring="neg_log_loss",
+    ).fit(X, Y)
+    assert search.best_estimator_.score(X, Y) > 0.7
+    copy = clone(HypersphereClassifier(coverage=0.9, reject_label="?"))
+    assert (copy.coverage, copy.reject_label) == (0.9, "?")
+
+
+def test_pickling_keeps_everything_and_no_more(make):
+    model = make().fit(X, Y)
+    q = X[::7] + 0.1
+    again = pickle.loads(pickle.dumps(model))
+    assert_equal_models(model, again, q, 0)
+    model.predict_proba(q)  # fills the cache
+    assert len(pickle.dumps(model)) < len(pickle.dumps(make().fit(X, Y))) + 200
+    assert_equal_models(model.partial_fit(q[:1], ["a"]), again.partial_fit(q[:1], ["a"]), q, 0)
+
+
+def test_settings_may_change_after_the_fit_if_nothing_kept_depends_on_them():
+    model = HypersphereClassifier().fit(X, Y)
+    bayes = model.predict_proba(X)
+    point = HypersphereClassifier(fit_mode="point").fit(X, Y).predict_proba(X)
+    np.testing.assert_allclose(model.set_params(fit_mode="point").predict_proba(X), point)
+    np.testing.assert_allclose(model.set_params(fit_mode="bayes").predict_proba(X), bayes)
+    with pytest.raises(ConfigError, match="feature_transform was changed after the fit, which kept other vectors"):
+        model.set_params(feature_transform="none").predict(X)
+
+
+def test_float32_stays_float32_and_lists_are_rows():
+    model = HypersphereClassifier().fit(X.astype(np.float32), Y)
+    assert model.measure(X.astype(np.float32)).dtype == model.predict_proba(X.astype(np.float32)).dtype == np.float32
+    assert model.measure(X).dtype == np.float64
+    np.testing.assert_allclose(model.measure(X.astype(np.float32)), model.measure(X), atol=1e-4)
+    assert model.predict([[0.0, 1, 2, 3, 4]]).shape == (1,)
+
+
+def test_rows_without_the_names_of_the_fit_are_told_of():
+    model = HypersphereClassifier().fit(X, Y)
+    model.feature_names_in_ = np.array(list("vwxyz"), dtype=object)  # as a data frame would have left them
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        model.predict(X)
+
+
+def test_before_the_fit_there_is_nothing():
+    model = HypersphereClassifier()
+    assert not hasattr(model, "classes_")
+    for call in (model.predict, model.predict_proba, model.measure, model.novelty, model.predict_set):
+        with pytest.raises(NotFittedError):
+            call(X)
+    for call in (lambda: model.forget(X, Y), lambda: model.remove_class("a"), model.diagnose):
+        with pytest.raises(NotFittedError):
+            call()
+
+
+@pytest.mark.parametrize("rows", [np.full((1, 5), np.nan), np.full((3000, 5), np.inf, dtype=np.float32)])
+def test_what_is_not_finite_is_refused(rows):
+    model = HypersphereClassifier().fit(X, Y)
+    with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+        model.predict(rows)
+    with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+        model.partial_fit(rows, np.full(len(rows), "a"))
 
 
 @pytest.mark.parametrize(
@@ -67,8 +248,23 @@ def test_settings_can_be_searched() -> None:
         ({"feature_transform": "units"}, r"no transform 'units'; did you mean 'unit'\?"),
         ({"fit_mode": "bays"}, r"no fit mode 'bays'; did you mean 'bayes'\?"),
         ({"region": "cone"}, r"'bayes' has no meaning for the region Cone; use 'unbiased' or 'paper' or 'point'"),
+        ({"coverage": 95}, "coverage=95: give a share between 0 and 1, such as 0.95, or None"),
+        ({"coverage": True}, "coverage=True: give a share"),
+        ({"temperature": 0}, "temperature=0: give 'auto' or a number above 0"),
+        ({"temperature": "hot"}, "temperature='hot': give 'auto' or a number above 0"),
+        ({"prior_ratio": -1.0}, "prior_ratio=-1.0: give a number above 0"),
+        ({"store_support": False}, "keeps no examples, but fit_mode='bayes' whitens by them; use 'unbiased', or set"),
+        (
+            {"store_support": False, "fit_mode": "paper", "squared": False},
+            "the mean distance of fit_mode='paper' is no statistic; use 'unbiased' or squared=True",
+        ),
+        (
+            {"store_support": False, "fit_mode": "point", "feature_transform": "center-unit"},
+            "'center-unit' moves them all; use 'unit' or 'none', or set store_support=True",
+        ),
+        ({"store_support": False, "fit_mode": "point", "coverage": 0.9}, "coverage judges each of them"),
     ],
 )
-def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> None:
+def test_wrong_settings_are_named(settings, message):
     with pytest.raises(ConfigError, match=message):
-        HypersphereClassifier(**settings).fit(X, Y)
+        HypersphereClassifier(**settings).fit(X, Y).predict(X)

@@ -21,6 +21,12 @@ def at_most(x: Array, ceiling: Array | float) -> Array:
     return xp.where(x > ceiling, ceiling, x)
 
 
+def positive(count: Array) -> Array:
+    """A number of examples to divide by: 1 where there are none, whose sums are 0."""
+    xp = array_namespace(count)
+    return xp.where(count > 0, count, 1.0)
+
+
 def root(x: Array) -> Array:
     """The square root, and 0 (with gradient 0, not infinity) where `x` is not positive."""
     xp = array_namespace(x)

@@ -7,6 +7,7 @@ from array_api_compat import array_namespace
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array
+from hyperproto.regions.statistics import Statistics
 
 FIT_MODES = ("bayes", "unbiased", "paper", "point")
 
@@ -32,6 +33,11 @@ class Region(ABC):
     @abstractmethod
     def fit(cls, support: Array, labels: Array, way: int, *, mode: str = ...) -> Self:
         """Estimate the classes of a support set in closed form."""
+
+    @classmethod
+    @abstractmethod
+    def from_statistics(cls, stats: Statistics, *, mode: str = ...) -> Self:
+        """Estimate the classes from statistics that are already there."""
 
     @abstractmethod
     def measure(self, x: Array) -> Array:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from array_api_compat import array_namespace
 
-from hyperproto.regions.arrays import Array, at_least, at_most, root
-from hyperproto.regions.statistics import ClassStatistics
+from hyperproto.regions.arrays import Array, at_least, at_most, positive, root
+from hyperproto.regions.statistics import Statistics
 from hyperproto.regions.whitening import Whitening, within_class_whitening
 
 PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before the support has said anything
@@ -31,9 +31,10 @@ class BayesFit:
     whiten: Whitening
     scatter: Array  # (...) v, 0 where the support cannot tell
     ratio: Array  # (...) k
+    gain: Array  # (...) b of A = (I + b R^T R)^(-1/2), R the residuals
 
 
-def fit_bayes(stats: ClassStatistics, prior_ratio: float = PRIOR_RATIO) -> BayesFit:
+def fit_bayes(stats: Statistics, prior_ratio: float = PRIOR_RATIO) -> BayesFit:
     """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
 
     `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
@@ -45,20 +46,19 @@ def fit_bayes(stats: ClassStatistics, prior_ratio: float = PRIOR_RATIO) -> Bayes
     xp = array_namespace(stats.mean)
     count = stats.count
     filled = xp.sum(xp.astype(count > 0, count.dtype), axis=-1)  # (...) classes that have examples
-    dof = xp.sum(count, axis=-1) - filled
+    dof = xp.sum(at_least(count - 1, 0.0), axis=-1)
     known = (dof > 0) & (filled > 1) & stats.scattered
     safe_dof = at_least(dof, 1.0)
     v = xp.where(known, xp.sum(stats.squares, axis=-1), 1.0) / safe_dof
-    whiten, gain = within_class_whitening(stats.residual, v, safe_dof, known)
+    whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known)
     mean = whiten(stats.mean)  # (..., N, D)
 
     distance = leave_one_out(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
     several = xp.sum(xp.where(count > 1, count, 0.0), axis=-1)
-    pooled = xp.sum(distance, axis=-1) / at_least(several, 1.0)
+    pooled = stats.sum(distance) / at_least(several, 1.0)
     own = xp.where(count > 1, stats.average(distance), pooled[..., None])  # (..., N) scatter of each class
     # The common part v / K of the bias is absorbed by the shrunken centre; what is left is a class's own excess.
-    trust = (count - 1) / (count - 1 + PRIOR_EXAMPLES)
-    eps = trust * (own - pooled[..., None]) / at_least(count, 1.0)
+    eps = trust(count) * (own - pooled[..., None]) / positive(count)
 
     measured = variance_ratio(mean, count, xp.where(known, pooled, 1.0), filled, prior_ratio)
     ratio = xp.where(known, measured, prior_ratio)
@@ -71,10 +71,17 @@ def fit_bayes(stats: ClassStatistics, prior_ratio: float = PRIOR_RATIO) -> Bayes
         whiten=whiten,
         scatter=xp.where(known, pooled, 0.0),
         ratio=ratio,
+        gain=gain,
     )
 
 
-def leave_one_out(stats: ClassStatistics, whiten: Whitening, gain: Array) -> Array:
+def trust(count: Array) -> Array:
+    """How far a class's own scatter is believed, from 0 for one example to 1; the rest is the pooled scatter."""
+    spare = at_least(count - 1, 0.0)
+    return spare / (spare + PRIOR_EXAMPLES)
+
+
+def leave_one_out(stats: Statistics, whiten: Whitening, gain: Array) -> Array:
     """What each example (..., S) says of the scatter of its class, had it had no part in the mean or in the whitening.
 
     Leaving out an example of residual r takes K / (K - 1) r r^T from the squares about the mean, so its share of the
@@ -85,7 +92,7 @@ def leave_one_out(stats: ClassStatistics, whiten: Whitening, gain: Array) -> Arr
     count = stats.count
     factor = xp.where(count > 1, count / at_least(count - 1, 1.0), 0.0)  # (..., N)
     residual = whiten(stats.residual)
-    d = xp.sum(residual * residual, axis=-1) * (stats.member @ factor[..., None])[..., 0]
+    d = xp.sum(residual * residual, axis=-1) * stats.spread(factor[..., None])[..., 0]
     return d / at_least(1 - gain[..., None] * d, LEAST_LEVERAGE)
 
 
@@ -100,7 +107,7 @@ def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, pri
         total = at_least(xp.sum(w, axis=-1), SMALL)
         own, common = xp.sum(w * length, axis=-1), xp.sum(w * (products @ w[..., None])[..., 0], axis=-1)
         spread = own - common / total  # of the means about their weighted mean
-        share = w / at_least(count, 1.0)
+        share = w / positive(count)
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
         lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior
         between = (spread - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)

@@ -7,7 +7,7 @@ from array_api_compat import array_namespace, device
 
 from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, root, unit
 from hyperproto.regions.base import Region, check_mode
-from hyperproto.regions.statistics import ClassStatistics, class_scatter, extent_radius
+from hyperproto.regions.statistics import ClassStatistics, Statistics, class_scatter, extent_radius
 
 TIE = 1e-3  # how much an angle inside a cone weighs when ties are broken: small beside 1, large beside rounding
 LEAST_CONCENTRATION = 0.01  # rho^2 is never taken for less: directions this random say nothing of their mean
@@ -44,21 +44,26 @@ class Cone(Region):
 
         The extent is the root mean square angle of a new example: theta^2 summed over the class / (K - 1) * (1 + 1/K).
         """
+        check_mode(cls, mode)  # before the support is looked at
+        return cls.from_statistics(ClassStatistics.of(unit(support), labels, way), mode=mode)
+
+    @classmethod
+    def from_statistics(cls, stats: Statistics, *, mode: str = "unbiased") -> Self:
+        """Estimate directions and angles, as `fit` does, from the statistics of *unit* vectors.
+
+        Without the examples there is no extent, and no mode "paper".
+        """
         check_mode(cls, mode)
-        xp = array_namespace(support, labels)
-        stats = ClassStatistics.of(unit(support), labels, way)
+        xp = array_namespace(stats.mean)
         center = unit(stats.mean)
-        # Angles by chords, sin(theta / 2) = ||u - z|| / 2: exact near 0, where the cosine is blind.
-        chord = xp.linalg.vector_norm(stats.residual + stats.member @ (stats.mean - center), axis=-1)  # (..., S)
-        angle = 2 * arcsin(chord / 2)
-        angle = xp.where((stats.member @ xp.astype(stats.count > 1, angle.dtype)[..., None])[..., 0] > 0, angle, 0.0)
-        extent = extent_radius(stats.total(angle * angle), stats.count)
+        angle = angles(stats, center) if stats.has_examples or mode == "paper" else None
+        extent = None if angle is None else extent_radius(stats.total(angle * angle), stats.count)
         if mode == "paper":
             return cls(center, stats.average(angle), extent)
         gain = xp.ones_like(stats.count)
         if mode == "unbiased":
             rho = root(at_least(1 - class_scatter(stats.squares, stats.count), LEAST_CONCENTRATION))
-            gain = xp.linalg.vector_norm(stats.mean, axis=-1) / rho
+            gain = stats.length / rho
         return cls(center, extent_radius=extent, gain=gain)
 
     def measure(self, x: Array, break_ties: bool = False) -> Array:
@@ -67,10 +72,14 @@ class Cone(Region):
         With `break_ties`, a point inside several cones belongs to the one where theta - |eps| is least: the measure
         goes on falling below -1, slowly, and so stays below that of any cone the point is outside of.
         """
+        return self.measure_at(self._cosine(x), break_ties)
+
+    def measure_at(self, cosine: Array, break_ties: bool = False) -> Array:
+        """The measure at cosines of theta (..., Q, N)."""
         if self.gain is not None:
-            return -self.gain[..., None, :] * self._cosine(x)
-        xp = array_namespace(x, self.center)
-        theta = self.distance(x)
+            return -self.gain[..., None, :] * cosine
+        xp = array_namespace(cosine)
+        theta = arccos(cosine)
         eps = self.bias_radius[..., None, :]
         deep = theta - xp.abs(eps)
         return xp.where(deep >= 0, -xp.cos(theta - eps), TIE * deep - 1 if break_ties else -1.0)
@@ -81,6 +90,18 @@ class Cone(Region):
 
     def _cosine(self, x: Array) -> Array:
         return unit(x) @ unit(self.center).mT
+
+
+def angles(stats: Statistics, center: Array) -> Array:
+    """Angle of each unit vector (..., S) to the direction of its class; exactly 0 for the only example of a class.
+
+    By chords, sin(theta / 2) = ||u - z|| / 2: exact near 0, where the cosine is blind.
+    """
+    xp = array_namespace(center)
+    chord = xp.linalg.vector_norm(stats.residual + stats.spread(stats.mean - center), axis=-1)
+    angle = 2 * arcsin(chord / 2)
+    several = stats.spread(xp.astype(stats.count > 1, angle.dtype)[..., None])[..., 0] > 0
+    return xp.where(several, angle, 0.0)
 
 
 def cone_overlap_loss(center: Array, radius: Array) -> Array:

@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 from array_api_compat import array_namespace
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.regions.arrays import Array, at_least, root, squared_distance
+from hyperproto.regions.arrays import Array, at_least, positive, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
-from hyperproto.regions.statistics import ClassStatistics, class_scatter, extent_radius, pooled_scatter
+from hyperproto.regions.statistics import ClassStatistics, Statistics, class_scatter, extent_radius, pooled_scatter
 
 SIGMA_FLOOR = 1e-6  # of a stored sigma, which training may carry through 0
 VARIANCE_FLOOR = 0.01  # of a class's fitted variance, in units of the pooled one
@@ -49,14 +49,19 @@ class Gaussian(Region):
         less than VARIANCE_FLOOR of the pooled variance, as identical examples would; if no examples differ at all, then
         sigma = 1, shrink = 1 and eps = 0; where nu <= 2, shrink is that of nu = LEAST_DOF.
         """
+        check_mode(cls, mode)  # before the support is looked at
+        return cls.from_statistics(ClassStatistics.of(support, labels, way), mode=mode, sigma=sigma)
+
+    @classmethod
+    def from_statistics(cls, stats: Statistics, *, mode: str = "unbiased", sigma: str = "ml") -> Self:
+        """Estimate centres and sigmas, as `fit` does; no mode needs the examples."""
         check_mode(cls, mode)
         if sigma not in ("ml", "eq3"):
             raise ConfigError(unknown_name("reading of sigma", sigma, ("ml", "eq3")))
         if sigma == "eq3" and mode != "paper":
             raise ConfigError(f"sigma='eq3' is a reading of the paper; the fit mode {mode!r} has its own: use 'paper'")
-        xp = array_namespace(support, labels)
-        stats = ClassStatistics.of(support, labels, way)
-        dim = support.shape[-1]
+        xp = array_namespace(stats.mean)
+        dim = stats.mean.shape[-1]
         known = stats.scattered[..., None]  # (..., 1)
         extent = extent_radius(stats.squares, stats.count)
         if mode == "paper":
@@ -68,7 +73,7 @@ class Gaussian(Region):
         nu = dim * xp.where(spare > 0, spare, xp.sum(spare, axis=-1, keepdims=True))  # (..., N)
         shrink = 1 - 2 / at_least(nu, LEAST_DOF)
         half = at_least(nu, 1.0) / 2
-        eps = dim / 2 * (1 / at_least(stats.count, 1.0) - xp.log(half) + digamma(half))
+        eps = dim / 2 * (1 / positive(stats.count) - xp.log(half) + digamma(half))
         return cls(
             stats.mean,
             root(xp.where(known, variance, 1.0)),
@@ -79,24 +84,32 @@ class Gaussian(Region):
 
     def measure(self, x: Array) -> Array:
         """Minus the log likelihood (in mode "unbiased": an estimate of it that is right on average)."""
-        xp = array_namespace(x, self.center)
+        return self.measure_at(squared_distance(x, self.center))
+
+    def measure_at(self, distance2: Array) -> Array:
+        """The measure at squared distances (..., Q, N)."""
+        slope, constant = self.slope_and_constant()
+        return slope[..., None, :] * distance2 + constant[..., None, :]
+
+    def slope_and_constant(self) -> tuple[Array, Array]:
+        """M = slope_n ||x - z_n||^2 + constant_n, each (..., N)."""
+        xp = array_namespace(self.center)
         dim = self.center.shape[-1]
         sigma = at_least(xp.abs(self.sigma), SIGMA_FLOOR)
-        slope = self.shrink / (2 * sigma * sigma)  # (..., N)
-        constant = dim * xp.log(sigma) + dim / 2 * math.log(2 * math.pi) - self.bias_radius
-        return slope[..., None, :] * squared_distance(x, self.center) + constant[..., None, :]
+        slope = self.shrink / (2 * sigma * sigma)
+        return slope, dim * xp.log(sigma) + dim / 2 * math.log(2 * math.pi) - self.bias_radius
 
     def distance(self, x: Array) -> Array:
         """||x - z_n||."""
         return root(squared_distance(x, self.center))
 
 
-def mean_square(stats: ClassStatistics) -> Array:
+def mean_square(stats: Statistics) -> Array:
     """Mean ||x - z||^2 of each class (..., N); pooled over the classes of several examples for a class of one."""
     xp = array_namespace(stats.count)
     several = xp.where(stats.count > 1, stats.count, 0.0)
     pooled = xp.sum(stats.squares, axis=-1, keepdims=True) / at_least(xp.sum(several, axis=-1, keepdims=True), 1.0)
-    own = stats.squares / at_least(stats.count, 1.0)
+    own = stats.squares / positive(stats.count)
     return at_least(xp.where(stats.count > 1, own, pooled), VARIANCE_FLOOR * pooled)
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from hyperproto.regions.arrays import Array, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
-from hyperproto.regions.statistics import ClassStatistics, extent_radius
+from hyperproto.regions.statistics import ClassStatistics, Statistics, extent_radius
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +27,21 @@ class Point(Region):
     def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "point", squared: bool = True) -> Self:
         """Take the mean of each class."""
         check_mode(cls, mode)
-        stats = ClassStatistics.of(support, labels, way)
+        return cls.from_statistics(ClassStatistics.of(support, labels, way), mode=mode, squared=squared)
+
+    @classmethod
+    def from_statistics(cls, stats: Statistics, *, mode: str = "point", squared: bool = True) -> Self:
+        """Take the means."""
+        check_mode(cls, mode)
         return cls(stats.mean, extent_radius(stats.squares, stats.count), squared)
 
     def measure(self, x: Array) -> Array:
         """Distance to each centre, squared or not."""
-        return squared_distance(x, self.center) if self.squared else self.distance(x)
+        return self.measure_at(squared_distance(x, self.center))
+
+    def measure_at(self, distance2: Array) -> Array:
+        """The measure at squared distances (..., Q, N)."""
+        return distance2 if self.squared else root(distance2)
 
     def distance(self, x: Array) -> Array:
         """||x - z_n||."""

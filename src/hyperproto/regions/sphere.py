@@ -6,10 +6,10 @@ from typing import ClassVar, Self
 from array_api_compat import array_namespace
 
 from hyperproto.errors import ConfigError
-from hyperproto.regions.arrays import Array, at_least, root, squared_distance
+from hyperproto.regions.arrays import Array, positive, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO, fit_bayes
-from hyperproto.regions.statistics import ClassStatistics, extent_radius, pooled_scatter
+from hyperproto.regions.statistics import ClassStatistics, Statistics, extent_radius, pooled_scatter
 from hyperproto.regions.whitening import Whitening
 
 
@@ -31,6 +31,7 @@ class Sphere(Region):
     whiten: Whitening | None = None
     scatter: Array = None  # (...) the pooled within-class scatter v
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
+    gain: Array = None  # (...) how strongly A whitens, see `hyperproto.regions.whitening`
 
     def __post_init__(self) -> None:
         """A sphere built without a radius is a point."""
@@ -57,31 +58,52 @@ class Sphere(Region):
           `radius_weight`.
         - "point": eps_n = 0.
         """
+        check_mode(cls, mode)  # before the support is looked at
+        return cls.from_statistics(
+            ClassStatistics.of(support, labels, way),
+            mode=mode,
+            squared=squared,
+            radius_weight=radius_weight,
+            prior_ratio=prior_ratio,
+        )
+
+    @classmethod
+    def from_statistics(
+        cls,
+        stats: Statistics,
+        *,
+        mode: str = "bayes",
+        squared: bool = True,
+        radius_weight: float = 1.0,
+        prior_ratio: float = PRIOR_RATIO,
+    ) -> Self:
+        """Estimate centres and radii, as `fit` does; only "bayes" and the unsquared "paper" need the examples."""
         check_mode(cls, mode)
         if radius_weight != 1.0 and mode != "paper":
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
-        xp = array_namespace(support, labels)
-        stats = ClassStatistics.of(support, labels, way)
         if mode == "bayes":
             return cls(**vars(fit_bayes(stats, prior_ratio)), squared=squared, under_root=True)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":
-            eps = scatter[..., None] / at_least(stats.count, 1.0)
+            eps = scatter[..., None] / positive(stats.count)
         elif mode == "paper":
-            distance = xp.linalg.vector_norm(stats.residual, axis=-1)  # (..., S)
-            eps = radius_weight * stats.average(distance * distance if squared else distance)
+            eps = radius_weight * (stats.squares / positive(stats.count) if squared else mean_distance(stats))
         extent = extent_radius(stats.squares, stats.count)
         return cls(stats.mean, eps, extent, squared, under_root=mode == "unbiased", scatter=scatter)
 
     def measure(self, x: Array) -> Array:
         """Eq. 2: how far outside the sphere."""
+        return self.measure_at(self._squared_distance(x))
+
+    def measure_at(self, distance2: Array) -> Array:
+        """The measure at squared distances ||A x - z_n||^2 (..., Q, N)."""
         eps = self.bias_radius[..., None, :]
         if self.squared:
-            return self._squared_distance(x) - eps
-        return root(self._squared_distance(x) - eps) if self.under_root else self.distance(x) - eps
+            return distance2 - eps
+        return root(distance2 - eps) if self.under_root else root(distance2) - eps
 
     def distance(self, x: Array) -> Array:
         """||A x - z_n||."""
@@ -100,3 +122,9 @@ class Sphere(Region):
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)
+
+
+def mean_distance(stats: Statistics) -> Array:
+    """Mean ||x - z|| of each class: (..., N)."""
+    xp = array_namespace(stats.mean)
+    return stats.average(xp.linalg.vector_norm(stats.residual, axis=-1))

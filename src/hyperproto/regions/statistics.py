@@ -1,17 +1,68 @@
 """What a support set says about its classes: counts, means, and scatter about the means."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import DataError
-from hyperproto.regions.arrays import Array, at_least, root
+from hyperproto.regions.arrays import Array, at_least, positive, root
+
+
+class Statistics(ABC):
+    """What a region is fitted to: three numbers a class, and, where the examples are at hand, their place in them.
+
+    The three can be kept up to date one example at a time (see `hyperproto.regions.moments`) and are all that most fit
+    modes need. An example of weight w counts as w examples.
+    """
+
+    count: Array  # (..., N) examples, or the sum of their weights
+    mean: Array  # (..., N, D)
+    squares: Array  # (..., N) sum over each class of ||x - mean||^2
+    residual: Array  # (..., S, D) x - mean of its class
+    weighted_residual: Array  # (..., S, D) the same times the root of the weight
+
+    has_examples = True  # whether `residual` and what follows from it can be had
+
+    @abstractmethod
+    def sum(self, values: Array) -> Array:
+        """Sum `values` (..., S) of the examples: (...)."""
+
+    @abstractmethod
+    def total(self, values: Array) -> Array:
+        """Sum `values` (..., S) of the examples over each class: (..., N)."""
+
+    @abstractmethod
+    def spread(self, values: Array) -> Array:
+        """Give each example (..., S, D) the value of its class (..., N, D)."""
+
+    def average(self, values: Array) -> Array:
+        """Average `values` (..., S) of the examples over each class: (..., N)."""
+        return self.total(values) / positive(self.count)
+
+    @property
+    def length(self) -> Array:
+        """||mean|| of each class: (..., N)."""
+        xp = array_namespace(self.mean)
+        return xp.linalg.vector_norm(self.mean, axis=-1)
+
+    @property
+    def energy(self) -> Array:
+        """Sum of ||x||^2, the scale below which scatter is rounding error: (...)."""
+        xp = array_namespace(self.mean)
+        return xp.sum(self.squares + self.count * self.length**2, axis=-1)
+
+    @property
+    def scattered(self) -> Array:
+        """Whether any class has examples that differ by more than rounding: (...)."""
+        xp = array_namespace(self.squares)
+        return xp.sum(self.squares, axis=-1) > 1e-12 * self.energy
 
 
 @dataclass(frozen=True, eq=False)
-class ClassStatistics:
-    """Count, mean and squared deviations of each class, and each example's place in them.
+class ClassStatistics(Statistics):
+    """The statistics of a support set, or of many at once: everything by products with the matrix of memberships.
 
     A row whose label is negative is padding: it takes part in nothing, whatever it holds. A class without examples has
     count 0 and mean 0.
@@ -52,19 +103,23 @@ class ClassStatistics:
         xp = array_namespace(self.support)
         return xp.sum(self.support * self.support, axis=(-2, -1))
 
+    @property
+    def weighted_residual(self) -> Array:
+        """The residual: every example counts once."""
+        return self.residual
+
+    def sum(self, values: Array) -> Array:
+        """Sum over the examples; padding must hold 0."""
+        xp = array_namespace(values)
+        return xp.sum(values, axis=-1)
+
     def total(self, values: Array) -> Array:
-        """Sum `values` (..., S) of the examples over each class: (..., N)."""
+        """Sum over each class."""
         return sum_by_class(self.member, values)
 
-    def average(self, values: Array) -> Array:
-        """Average `values` (..., S) of the examples over each class: (..., N)."""
-        return self.total(values) / at_least(self.count, 1.0)
-
-    @property
-    def scattered(self) -> Array:
-        """Whether any class has examples that differ by more than rounding: (...)."""
-        xp = array_namespace(self.squares)
-        return xp.sum(self.squares, axis=-1) > 1e-12 * self.energy
+    def spread(self, values: Array) -> Array:
+        """Give each example the value of its class; padding gets 0."""
+        return self.member @ values
 
 
 def check_support(xp: Array, support: Array, labels: Array, way: int) -> None:

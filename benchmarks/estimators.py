@@ -1,0 +1,70 @@
+"""HypersphereClassifier against scikit-learn's NearestCentroid, and an update against a fit of everything."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestCentroid
+
+from benchmarks.measure import Measurement, in_turns
+from hyperproto import HypersphereClassifier
+
+DIMENSION = 384
+FIT, PREDICT, UPDATE, UPDATE_AND_USE, ONE = 10.0, 2.0, 1000.0, 1.0, 1.0  # targets
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+def estimators(quick: bool) -> list[Measurement]:
+    """Measure fit, predict, partial_fit and the latency of one row, at 1,000 classes and 100,000 rows of float32."""
+    rows, way, repeats = (2_000, 50, 3) if quick else (100_000, 1_000, 5)
+    x, y = _vectors(rows, way)
+    sizes = {"rows": rows, "classes": way, "dimension": DIMENSION}
+    centroid, point = NearestCentroid(), _point()
+    times = in_turns(lambda: point.fit(x, y), lambda: centroid.fit(x, y), repeats)
+    measured = [times.measurement("fit, nearest mean", "NearestCentroid", ">=", FIT, **sizes)]
+    bayes = HypersphereClassifier(feature_transform=None).fit(x, y)
+    for name, model in (("nearest mean", point), ("bayes", bayes)):
+        times = in_turns(lambda model=model: model.predict(x), lambda: centroid.predict(x), repeats)  # type: ignore[misc]
+        detail = {"agreement": _agreement(model, centroid, x)} if model is point else {}
+        measured.append(times.measurement(f"predict, {name}", "NearestCentroid", ">=", PREDICT, **sizes, **detail))
+    measured += [_update(mode, x, y, repeats, sizes) for mode in ("point", "unbiased", "bayes")]
+    measured += [_update_and_use(mode, x, y, repeats, sizes) for mode in ("unbiased", "bayes")]
+    times = in_turns(lambda: point.predict(x[:1]), lambda: centroid.predict(x[:1]), 50 if quick else 500)
+    measured.append(times.measurement("predict one row", "NearestCentroid", ">=", ONE, **sizes))
+    return measured
+
+
+def _update(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[str, int]) -> Measurement:
+    """One more example; what follows from it is derived when it is first asked for."""
+    model = HypersphereClassifier(fit_mode=mode).fit(x, y)
+    again = HypersphereClassifier(fit_mode=mode)
+    times = in_turns(lambda: model.partial_fit(x[:1], y[:1]), lambda: again.fit(x, y), repeats)
+    return times.measurement(f"partial_fit of one example, {mode}", "fit of all", ">=", UPDATE, **sizes)
+
+
+def _update_and_use(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[str, int]) -> Measurement:
+    """One more example and one prediction: what is derived counts too."""
+    model = HypersphereClassifier(fit_mode=mode).fit(x, y)
+    again = HypersphereClassifier(fit_mode=mode)
+    update: Callable[[], object] = lambda: model.partial_fit(x[:1], y[:1]).predict(x[:1])  # noqa: E731
+    times = in_turns(update, lambda: again.fit(x, y).predict(x[:1]), repeats)
+    name = f"partial_fit of one example, then predict, {mode}"
+    return times.measurement(name, "fit of all, then predict", ">=", UPDATE_AND_USE, **sizes)
+
+
+def _point() -> HypersphereClassifier:
+    """What NearestCentroid is."""
+    return HypersphereClassifier(fit_mode="point", feature_transform=None)
+
+
+def _agreement(ours: HypersphereClassifier, theirs: NearestCentroid, x: Floats) -> float:
+    return float((ours.predict(x) == theirs.predict(x)).mean())
+
+
+def _vectors(rows: int, way: int) -> tuple[Floats, Labels]:
+    """Classes about as hard to tell apart as real ones; every class has an example."""
+    random = np.random.default_rng(0)
+    y = np.concatenate([np.arange(way), random.integers(0, way, rows - way)])
+    centers = random.standard_normal((way, DIMENSION), np.float32)
+    return 0.3 * centers[y] + random.standard_normal((rows, DIMENSION), np.float32), y

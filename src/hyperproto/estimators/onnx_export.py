@@ -1,0 +1,114 @@
+"""The fitted head as an ONNX graph: the feature transform, one matrix product and a bias; see `export`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hyperproto.errors import ConfigError
+from hyperproto.estimators.model import Model
+from hyperproto.files import atomic_write
+from hyperproto.regions.arrays import SHORTEST
+
+OPSET = 17
+IR_VERSION = 8  # as old as the opset, so that old runtimes read it
+
+
+def export(model: Model, path: Path, temperature: float | None) -> None:
+    """Write the graph. Its input is `x` (n, D) float32, its outputs are
+
+    - `scores` (n, N): minus the measure, but for a number that all classes of a row share;
+    - `label` (n,): the index of the class, -1 for none of these; the labels are in the metadata, as JSON;
+    - `probabilities` (n, N), if there is a temperature, and `plausible` (n, N), if there is a coverage.
+    """
+    head = model.head
+    if head is None:
+        what = "cones of fit_mode='paper'" if model.settings.region == "cone" else "squared=False"
+        raise ConfigError(
+            f"the measure of {what} is not linear in x, so there is no such graph; "
+            + ("fit with fit_mode='unbiased'" if model.settings.region == "cone" else "fit with squared=True")
+        )
+    graph = _Graph()
+    x = _transform(graph, model)
+    scores = graph.add("Gemm", x, graph.constant(head.weights), graph.constant(head.bias))
+    if head.curve is not None:
+        away = graph.add("Sub", x, graph.constant(head.middle))
+        square = graph.add("ReduceSumSquare", away, axes=[1], keepdims=1)
+        scores = graph.add("Sub", scores, graph.add("Mul", square, graph.constant(head.curve)))
+    outputs = [graph.name(scores, "scores", float, 2)]
+    if temperature is not None:
+        power = graph.add("Mul", scores, graph.constant(np.array(1 / temperature)))
+        outputs.append(graph.name(graph.add("Softmax", power, axis=1), "probabilities", float, 2))
+    if model.settings.coverage is None:
+        outputs.append(graph.name(graph.add("ArgMax", scores, axis=1, keepdims=0), "label", int, 1))
+    else:
+        outputs += _rejecting(graph, model, x, scores)
+    graph.write(path, model, outputs)
+
+
+def _transform(graph: "_Graph", model: Model) -> str:
+    x = "x"
+    if model.settings.transform == "center-unit":
+        x = graph.add("Sub", x, graph.constant(model.mean))
+    if not model.settings.unit and model.settings.transform == "none":
+        return x
+    length = graph.add("ReduceL2", x, axes=[1], keepdims=1)
+    short = graph.add("Less", length, graph.constant(np.array(SHORTEST)))
+    return graph.add("Div", x, graph.add("Where", short, graph.constant(np.array(1.0)), length))
+
+
+def _rejecting(graph: "_Graph", model: Model, x: str, scores: str) -> list[Any]:
+    """The best class of those within whose threshold x lies: ||x - mean||^2 - threshold^2 <= 0, by one more product."""
+    near = model.distances
+    limit = np.where(np.isfinite(model.thresholds), model.thresholds, 1e18) ** 2
+    away = graph.add("Sub", x, graph.constant(near.middle))
+    square = graph.add("ReduceSumSquare", away, axes=[1], keepdims=1)
+    inner = graph.add("Gemm", x, graph.constant(near.weights), graph.constant(near.bias + limit))
+    plausible = graph.add("LessOrEqual", square, inner)
+    masked = graph.add("Where", plausible, scores, graph.constant(np.array(-np.inf)))
+    best = graph.add("ArgMax", masked, axis=1, keepdims=0)
+    number = graph.add("Cast", plausible, to=1)  # float
+    some = graph.add("Greater", graph.add("ReduceMax", number, axes=[1], keepdims=0), graph.constant(np.array(0.0)))
+    label = graph.add("Where", some, best, graph.constant(np.array(-1), np.int64))
+    return [graph.name(label, "label", int, 1), graph.name(plausible, "plausible", bool, 2)]
+
+
+class _Graph:
+    """Nodes and constants, each with a number for a name."""
+
+    def __init__(self) -> None:
+        try:
+            import onnx
+        except ImportError as error:
+            raise ConfigError(f"ONNX files are written with onnx ({error}); pip install 'hyperproto[onnx]'") from error
+        self.onnx: Any = onnx
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(value, dtype=dtype), name))
+        return name
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        output = f"n{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, inputs, [output], **attributes))
+        return output
+
+    def name(self, value: str, name: str, kind: type, axes: int) -> Any:
+        self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
+        types = {float: self.onnx.TensorProto.FLOAT, int: self.onnx.TensorProto.INT64, bool: self.onnx.TensorProto.BOOL}
+        return self.onnx.helper.make_tensor_value_info(name, types[kind], ["n", None][:axes])
+
+    def write(self, path: Path, model: Model, outputs: list[Any]) -> None:
+        helper = self.onnx.helper
+        size = model.moments.mean.shape[1]
+        x = helper.make_tensor_value_info("x", self.onnx.TensorProto.FLOAT, ["n", size])
+        graph = helper.make_graph(self.nodes, "hyperproto", [x], outputs, self.constants)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        made.producer_name = "hyperproto"
+        helper.set_model_props(made, {"classes": json.dumps(model.classes.tolist())})
+        self.onnx.checker.check_model(made, full_check=True)
+        with atomic_write(path) as file:
+            file.write(made.SerializeToString())

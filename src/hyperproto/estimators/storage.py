@@ -1,0 +1,98 @@
+"""A fitted classifier on disk: model.json, and a safetensors file that it names with its checksum. No pickle.
+
+The tensors are written first, under a name of their own; the folder is the new model from the moment model.json is
+replaced, and the old one until then.
+"""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import hyperproto
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.memory import Memory
+from hyperproto.files import atomic_write
+
+FORMAT = "hyperproto-estimator/1"
+HEAD = "model.json"
+Tensors = Mapping[str, NDArray[Any]]
+
+
+def write(folder: Path, parameters: Mapping[str, Any], memory: Memory, names: list[str] | None) -> None:
+    """Write a model; `names` are those of the features, if they have any."""
+    content = _safetensors().save(dict(memory.to_tensors()))
+    digest = sha256(content).hexdigest()
+    file_name = f"tensors-{digest[:16]}.safetensors"
+    head = {
+        "format": FORMAT,
+        "hyperproto": hyperproto.__version__,
+        "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in parameters.items()},
+        "classes": memory.labels,
+        "unit": memory.unit,
+        "feature_names": names,
+        "tensors": {"file": file_name, "sha256": digest, "bytes": len(content)},
+    }
+    try:
+        text = json.dumps({**head, "checksum": _checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"a parameter or a label cannot be written as JSON ({error}); use strings and numbers"
+        ) from None
+    with atomic_write(folder / file_name) as file:
+        file.write(content)
+    with atomic_write(folder / HEAD) as file:
+        file.write(text.encode() + b"\n")
+    for old in folder.glob("tensors-*.safetensors"):
+        if old.name != file_name:
+            old.unlink(missing_ok=True)
+
+
+def read(folder: Path) -> tuple[dict[str, Any], Memory, list[str] | None]:
+    """Read and check a model: its parameters, its memory and the names of its features."""
+    head = _read_head(folder / HEAD)
+    path = folder / Path(head["tensors"]["file"]).name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path}: {HEAD} names this file, and it cannot be read ({error}); save the model again"
+        ) from None
+    if len(content) != head["tensors"]["bytes"] or sha256(content).hexdigest() != head["tensors"]["sha256"]:
+        raise DataError(
+            f"{path}: not the {head['tensors']['bytes']} bytes that were saved, but {len(content)}, or others; "
+            "the file was cut or changed: take it from a copy, or fit and save again"
+        )
+    memory = Memory.from_tensors(_safetensors().load(content), head["classes"], head["unit"])
+    return head["parameters"], memory, head["feature_names"]
+
+
+def _read_head(path: Path) -> dict[str, Any]:
+    try:
+        head = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; a saved classifier is a folder with a {HEAD} in it") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable as JSON ({error}); take it from a copy, or fit and save again") from None
+    found = head.get("format") if isinstance(head, dict) else None
+    if found != FORMAT:
+        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {FORMAT!r}")
+    if head.pop("checksum", None) != _checksum(head):
+        raise DataError(f"{path}: was changed after it was saved; take it from a copy, or fit and save again")
+    return head  # type: ignore[no-any-return]
+
+
+def _checksum(head: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ConfigError(f"models are saved with safetensors ({error}); pip install safetensors") from error
+    return safetensors.numpy

@@ -1,0 +1,64 @@
+"""Small classes, unequal and far from round."""
+
+import numpy as np
+import pytest
+
+from hyperproto.estimators import HypersphereClassifier
+from hyperproto.regions import REGIONS
+
+MODES = [(name, mode) for name, region in REGIONS.items() for mode in region.modes]
+SETTINGS = [
+    *({"region": region, "fit_mode": mode, "feature_transform": "none"} for region, mode in MODES),
+    {"fit_mode": "bayes", "feature_transform": "unit"},
+    {"fit_mode": "unbiased", "feature_transform": "unit"},
+    {"fit_mode": "bayes", "squared": False},
+    {"fit_mode": "unbiased", "squared": False, "feature_transform": "none"},
+    {"fit_mode": "paper", "squared": False, "feature_transform": "none"},
+    {"region": "point", "fit_mode": "point", "squared": False},
+]
+IDS = ["-".join(str(value) for value in settings.values()) for settings in SETTINGS]
+LATE = [{"fit_mode": mode, "feature_transform": "center-unit"} for mode in ("bayes", "unbiased")]
+
+
+def blobs(shots=(6, 1, 3, 2), dim=5, seed=0, noise=1.0, apart=2.0):
+    """Vectors and labels "a", "b", ... of classes of these sizes, mixed."""
+    random = np.random.default_rng(seed)
+    labels = random.permutation(np.repeat(np.arange(len(shots)), shots))
+    scale = np.exp(0.5 * random.normal(size=dim))
+    x = apart * random.normal(size=(len(shots), dim))[labels] + noise * scale * random.normal(size=(len(labels), dim))
+    return x, np.array([chr(ord("a") + n) for n in labels])
+
+
+def everything(model, q):
+    """What a user can see of a fitted classifier, as arrays by name."""
+    seen = {
+        "measure": model.measure(q),
+        "probability": model.predict_proba(q),
+        "novelty": model.novelty(q),
+        "centers": model.centers_,
+        "radii": model.radii_,
+        "extents": model.extents_,
+        "means": model.means_,
+        "counts": model.counts_,
+        "temperature": model.temperature_,
+    }
+    assert list(model.classes_) == sorted(model.classes_)
+    return seen
+
+
+def assert_equal_models(one, other, q, tolerance=1e-6):
+    assert one.classes_.tolist() == other.classes_.tolist()
+    a, b = everything(one, q), everything(other, q)
+    for name in a:
+        np.testing.assert_allclose(a[name], b[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.fixture(params=SETTINGS, ids=IDS)
+def choice(request):
+    """The settings of a classifier, in every region and mode."""
+    return request.param
+
+
+@pytest.fixture
+def make(choice):
+    return lambda **more: HypersphereClassifier(**{**choice, **more})

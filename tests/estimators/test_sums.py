@@ -1,0 +1,104 @@
+"""Class statistics by sparse products, and the fast way to the measure: against float64 loops, in float32, far away."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators.growing import Growing
+from hyperproto.estimators.sums import moments_of
+from hyperproto.regions import REGIONS, Moments
+from tests.estimators.conftest import SETTINGS, blobs
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 40), st.integers(1, 6), st.booleans(), st.integers(0, 2**31), st.sampled_from([0.0, 1e4]))
+def test_moments_are_those_of_the_regions(size, way, weighted, seed, far):
+    random = np.random.default_rng(seed)
+    x, y = random.normal(size=(size, 3)) + far, random.integers(0, way, size)
+    weights = random.uniform(0.1, 3, size) if weighted else None
+    found, expected = moments_of(x, y, weights, way), Moments.of(x, y, way, weights)
+    np.testing.assert_allclose(found.count, expected.count)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.squares, expected.squares, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", [2, 700])
+def test_float32_is_summed_as_if_it_were_float64(way, monkeypatch):
+    """Ten thousand rows ten thousand away from 0: plain float32 sums would be off by more than the scatter."""
+    random = np.random.default_rng(0)
+    x = (random.normal(size=(10_000, 4)) + 10_000).astype(np.float32)
+    y = random.integers(0, way, len(x))
+    exact = moments_of(x.astype(np.float64), y, None, way)
+    found = moments_of(x, y, None, way)
+    np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.squares, exact.squares, rtol=1e-6)
+    assert found.mean.dtype == found.squares.dtype == np.float64
+
+
+@pytest.mark.parametrize("choice", SETTINGS, ids=lambda choice: "-".join(map(str, choice.values())))
+@pytest.mark.parametrize("far", [0.0, 1e3])
+def test_float32_measures_as_well_as_its_rows_allow(choice, far):
+    x, y = blobs((8, 5, 1, 6), seed=1)
+    x, q = (x + far).astype(np.float32), (x[::2] + far + 0.1).astype(np.float32)
+    model = HypersphereClassifier(**choice).fit(x, y)
+    exact = HypersphereClassifier(**choice).fit(x.astype(np.float64), y)
+    scale = np.abs(exact.measure(q.astype(np.float64))).max()
+    tolerance = (
+        1e-4 if far == 0 or choice.get("feature_transform") == "none" else 0.05
+    )  # far away, directions are alike
+    if far and choice.get("region") == "cone":
+        return  # and cones see nothing else
+    away = np.abs(model.predict_proba(q) - exact.predict_proba(q.astype(np.float64)))
+    assert away.max() < 20 * tolerance
+    assert np.abs(model.measure(q) - exact.measure(q.astype(np.float64))).max() < tolerance * max(scale, 1)
+
+
+def test_scores_are_the_measure_up_to_a_common_term(make):
+    x, y = blobs((8, 5, 1, 6), seed=1)
+    model = make().fit(x, y)._model()
+    rows = model.prepare(np.random.default_rng(3).normal(size=(9, 5)))
+    both = model.scores(rows) + model.measure(rows)
+    np.testing.assert_allclose(both, np.tile(both[:, :1], (1, 4)), atol=1e-9)
+
+
+def test_rows_are_scored_in_blocks(monkeypatch, make):
+    x, y = blobs((8, 5, 1, 6), seed=1)
+    model = make(coverage=0.8).fit(x, y)
+    calls = ("measure", "predict_proba", "predict", "novelty", "predict_set", "decision_function")
+    whole = [getattr(model, call)(x) for call in calls]
+    monkeypatch.setattr("hyperproto.estimators.head.ROWS", 3)
+    for call, expected in zip(calls, whole, strict=True):
+        found = getattr(model, call)(x)
+        if found.dtype.kind == "f":
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_every_linear_measure_has_a_head():
+    x, y = blobs()
+    for name, region in REGIONS.items():
+        for mode in region.modes:
+            model = HypersphereClassifier(region=name, fit_mode=mode).fit(x, y)._model()
+            assert (model.head is None) == (name == "cone" and mode == "paper")
+    assert HypersphereClassifier(squared=False).fit(x, y)._model().head is None
+
+
+def test_growing_arrays():
+    array = Growing((2,), np.float32)
+    for n in range(100):
+        array.append(np.full((1, 2), n, dtype=np.float32))
+    assert array.view[:, 0].tolist() == list(range(100))
+    array.room(3)[...] = -1
+    array.keep(array.view[:, 0] % 2 == 0)
+    assert array.view[:, 1].tolist() == list(range(0, 100, 2))
+    array.widen(np.float32)
+    assert array.dtype == np.float32
+    array.widen(np.float64)
+    array.append(np.array([[0.1, 0.1]]))
+    assert array.view[-1, 0] == 0.1
+    again = Growing.__new__(Growing)
+    again.__setstate__(array.__getstate__())
+    np.testing.assert_array_equal(again.view, array.view)

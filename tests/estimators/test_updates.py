@@ -1,0 +1,213 @@
+"""Adding, forgetting, removing and merging: the same as one fit to what is left."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators import HypersphereClassifier
+from tests.estimators.conftest import LATE, SETTINGS, assert_equal_models, blobs
+
+Q = np.random.default_rng(9).normal(size=(6, 4))
+
+
+@st.composite
+def batches(draw):
+    """Two lots of examples whose classes need not be the same, with or without weights."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    lots = []
+    for _ in range(2):
+        size = draw(st.integers(1, 8))
+        y = rng.integers(0, draw(st.integers(1, 4)), size) + draw(st.integers(0, 2))
+        x = (y[:, None] + rng.normal(size=(size, 4))) * draw(st.sampled_from([1.0, 30.0]))
+        weight = draw(st.sampled_from([np.ones(size), rng.integers(1, 3, size) * 1.0, rng.uniform(0.5, 2, size)]))
+        lots.append((x, y, weight))
+    return lots
+
+
+choices = st.sampled_from([*SETTINGS, *LATE])
+
+
+@settings(deadline=None, max_examples=80)
+@given(batches(), choices)
+def test_partial_fit_and_merge_are_one_fit(lots, choice):
+    (xa, ya, wa), (xb, yb, wb) = lots
+    x, y, w = (np.concatenate(part) for part in zip(*lots, strict=True))
+    at_once = HypersphereClassifier(**choice).fit(x, y, w)
+    in_parts = (
+        HypersphereClassifier(**choice).partial_fit(xa, ya, sample_weight=wa).partial_fit(xb, yb, sample_weight=wb)
+    )
+    assert_equal_models(in_parts, at_once, Q)
+    one_by_one = HypersphereClassifier(**choice)
+    for row, label, weight in zip(x, y, w, strict=True):
+        one_by_one.partial_fit(row[None], [label], sample_weight=[weight])
+    assert_equal_models(one_by_one, at_once, Q)
+    merged = HypersphereClassifier(**choice).fit(xa, ya, wa)
+    merged.merge(HypersphereClassifier(**choice).fit(xb, yb, wb))
+    assert_equal_models(merged, at_once, Q)
+
+
+@settings(deadline=None, max_examples=80)
+@given(batches(), choices)
+def test_forgetting_undoes_adding(lots, choice):
+    (xa, ya, wa), (xb, yb, wb) = lots
+    before = HypersphereClassifier(**choice).fit(xa, ya, wa)
+    model = HypersphereClassifier(**choice).fit(xa, ya, wa).partial_fit(xb, yb, sample_weight=wb)
+    order = np.random.default_rng(0).permutation(len(xb))
+    assert_equal_models(model.forget(xb[order], yb[order], wb[order]), before, Q)
+
+
+@settings(deadline=None, max_examples=40)
+@given(batches(), st.sampled_from([s for s in SETTINGS if s.get("fit_mode") in ("point", "unbiased")]))
+def test_statistics_alone_do_the_same(lots, choice):
+    (xa, ya, wa), (xb, yb, wb) = lots
+    choice = {**choice, "temperature": 1.0}
+    kept = HypersphereClassifier(**choice).fit(xa, ya, wa)
+    lean = HypersphereClassifier(**choice, store_support=False).fit(xa, ya, wa)
+    for model in (kept, lean):
+        model.partial_fit(xb, yb, sample_weight=wb)
+    np.testing.assert_allclose(lean.measure(Q), kept.measure(Q), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(lean.novelty(Q), kept.novelty(Q), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(lean.predict_proba(Q), kept.predict_proba(Q), rtol=1e-9, atol=1e-9)
+    lean.forget(xb, yb, wb)
+    before = HypersphereClassifier(**choice).fit(xa, ya, wa)
+    assert lean.classes_.tolist() == before.classes_.tolist()
+    np.testing.assert_allclose(lean.means_, before.means_, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_removing_a_class_is_never_having_seen_it(make, dtype):
+    x, y = blobs(dim=4)
+    x = x.astype(dtype)
+    for label in "abcd":
+        model = make().fit(x, y).remove_class(np.str_(label))
+        assert_equal_models(model, make().fit(x[y != label], y[y != label]), Q)
+        back = model.partial_fit(x[y == label], y[y == label])
+        order = np.argsort(y == label, kind="stable")
+        assert_equal_models(back, make().fit(x[order], y[order]), Q)
+
+
+def test_precisions_may_be_mixed():
+    x, y = blobs(dim=4)
+    mixed = HypersphereClassifier().fit(x[:6].astype(np.float32), y[:6]).partial_fit(x[6:], y[6:])
+    rows = np.concatenate([x[:6].astype(np.float32), x[6:]])
+    assert_equal_models(mixed, HypersphereClassifier().fit(rows, y), Q, 1e-6)
+    plain = HypersphereClassifier(feature_transform="none").fit(rows[:6], y[:6]).partial_fit(x[6:], y[6:])
+    expected = HypersphereClassifier(feature_transform="none").fit(rows, y).means_
+    np.testing.assert_allclose(plain.means_, expected, rtol=1e-12)
+    assert mixed._model().stats.rows.dtype == np.float64
+    assert mixed.forget(x[:1].astype(np.float32), y[:1]).counts_.sum() == len(x) - 1
+    assert mixed.forget(x[1:2], y[1:2]).counts_.sum() == len(x) - 2  # as near as float32 could keep it
+
+
+def test_new_labels_may_be_of_another_kind():
+    model = HypersphereClassifier().fit([[1.0, 0], [0, 1]], [1, 2]).partial_fit([[-1.0, 0]], ["left"])
+    assert model.classes_.tolist() == [1, 2, "left"]
+    assert model.predict([[-2.0, 0], [0, 3]]).tolist() == ["left", 2]
+    longer = HypersphereClassifier().fit([[1.0, 0]], ["a"]).partial_fit([[0, 1.0]], ["a longer name"])
+    assert longer.predict([[0, 1.0]]).tolist() == ["a longer name"]
+
+
+def test_equal_examples_are_forgotten_one_at_a_time():
+    x, y = np.array([[1.0, 0], [1.0, 0], [0, 1.0], [0, 1.0]]), ["a", "a", "a", "b"]
+    model = HypersphereClassifier(feature_transform=None).fit(x, y)
+    assert model.forget([[1.0, 0]], ["a"]).counts_.tolist() == [2, 1]
+    assert model.forget([[1.0, 0]], ["a"]).counts_.tolist() == [1, 1]
+    with pytest.raises(DataError, match=r"row 0 of X \(class 'a'\) is not among the examples.*nothing was forgotten"):
+        model.forget([[1.0, 0]], ["a"])
+    assert model.forget([[0, 1.0]], ["a"]).classes_.tolist() == ["b"]
+
+
+def test_half_an_example_can_be_forgotten():
+    x, y = blobs(dim=4)
+    weights = np.ones(len(x))
+    weights[3] = 0.5
+    model = HypersphereClassifier().fit(x, y).forget(x[3:4], y[3:4], sample_weight=[0.5])
+    assert_equal_models(model, HypersphereClassifier().fit(x, y, weights), Q)
+
+
+def failing_calls(x, y):
+    other = HypersphereClassifier().fit(np.ones((2, 3)), ["a", "b"])
+    return [
+        (lambda m: m.forget(x[:2] + np.array([[0], [1]]), y[:2]), DataError, "row 1 of X .* is not among the examples"),
+        (lambda m: m.forget(x[:1], ["z"]), DataError, "no class 'z' to take from; known: 'a', 'b', 'c', 'd'"),
+        (lambda m: m.forget(x, y), DataError, "forget every example of every class; fit again instead"),
+        (lambda m: m.forget(x[:1], y[:1], [3.0]), DataError, "is not among the examples, or not that often"),
+        (lambda m: m.remove_class("z"), DataError, "no class 'z'"),
+        (lambda m: m.merge(m), DataError, "cannot be merged with itself"),
+        (lambda m: m.merge(other), DataError, "fitted to vectors of 4 numbers, the other to 3"),
+        (
+            lambda m: m.merge(HypersphereClassifier(feature_transform="none").fit(x, y)),
+            ConfigError,
+            r"differ in feature_transform \('unit' and 'none'\).*fit both alike",
+        ),
+        (
+            lambda m: m.merge(HypersphereClassifier(fit_mode="point", store_support=False).fit(x, y)),
+            ConfigError,
+            r"differ in store_support \(True and False\)",
+        ),
+        (lambda m: m.partial_fit(x[:, :3], y), ValueError, "X has 3 features, but .* is expecting 4"),
+        (lambda m: m.partial_fit(x, y[:3]), ValueError, "inconsistent numbers of samples"),
+        (
+            lambda m: m.partial_fit(x[:1], y[:1], sample_weight=[-1.0]),
+            ValueError,
+            r"sample_weight\[0\] is -1.0; .* 0 or more",
+        ),
+        (lambda m: m.partial_fit(x[:1], y[:1], sample_weight=[0.0]), ValueError, "every sample_weight is zero"),
+        (lambda m: m.partial_fit(x, y, sample_weight=[1.0]), ValueError, r"shape \(1,\), and there are 12 rows"),
+        (lambda m: m.partial_fit(x[:1], np.array([None], dtype=object)), DataError, r"y\[0\] is None"),
+        (lambda m: m.partial_fit(x[:1], [0.5]), ValueError, "Unknown label type"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_a_call_that_fails_changes_nothing(number):
+    x, y = blobs(dim=4)
+    calls = failing_calls(x, y)
+    assert len(calls) == 16
+    call, error, message = calls[number]
+    model = HypersphereClassifier().fit(x, y)
+    with pytest.raises(error, match=message):
+        call(model)
+    assert_equal_models(model, HypersphereClassifier().fit(x, y), Q, 0)
+
+
+def test_the_last_class_stays():
+    model = HypersphereClassifier().fit([[1.0, 0]], ["a"])
+    with pytest.raises(
+        DataError, match="'a' is the only class; a classifier needs one: add another first, or fit again"
+    ):
+        model.remove_class("a")
+
+
+def test_without_examples_what_needs_them_says_so():
+    x, y = blobs()
+    model = HypersphereClassifier(fit_mode="unbiased", store_support=False).fit(x, y)
+    assert model.predict(x).shape == (12,)
+    with pytest.raises(ConfigError, match=r"temperature='auto' is fitted to the examples.*give temperature a number"):
+        model.predict_proba(x)
+    with pytest.raises(ConfigError, match="needs the examples themselves; fit again with store_support=True"):
+        model.diagnose()
+    with pytest.raises(DataError, match="more examples of a class would be taken away than it has"):
+        model.forget(np.repeat(x[y == "b"], 2, axis=0), ["b", "b"])
+    cone = HypersphereClassifier(region="cone", fit_mode="unbiased", store_support=False).fit(x, y)
+    with pytest.raises(ConfigError, match="needs the examples themselves"):
+        _ = cone.extents_
+
+
+def test_classes_are_accepted_and_not_needed():
+    x, y = blobs()
+    model = HypersphereClassifier().partial_fit(x, y, classes=["a", "b", "c", "d", "e"])
+    assert model.classes_.tolist() == ["a", "b", "c", "d"]
+
+
+def test_an_update_touches_one_class_only():
+    """What makes it fast, whatever the machine: a later part of the model is not even looked at."""
+    x, y = blobs((50, 50, 50), dim=4)
+    model = HypersphereClassifier(fit_mode="unbiased").fit(x, y)
+    before = model._memory.moments.mean.copy()
+    model.predict(x)
+    model.partial_fit(x[:1], y[:1])
+    assert model._memory.cache == {}
+    assert (model._memory.moments.mean != before).any(axis=1).sum() == 1
