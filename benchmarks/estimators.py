@@ -10,6 +10,7 @@ from benchmarks.measure import Measurement, in_turns
 from hyperproto import HypersphereClassifier
 
 DIMENSION = 384
+UPDATES = 100  # of one example each, timed together
 FIT, PREDICT, UPDATE, UPDATE_AND_USE, ONE = 10.0, 2.0, 1000.0, 1.0, 1.0  # targets
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -36,10 +37,15 @@ def estimators(quick: bool) -> list[Measurement]:
 
 
 def _update(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[str, int]) -> Measurement:
-    """One more example; what follows from it is derived when it is first asked for."""
+    """One more example, of many that come one by one; what follows from it is derived when it is first asked for."""
     model = HypersphereClassifier(fit_mode=mode).fit(x, y)
     again = HypersphereClassifier(fit_mode=mode)
-    times = in_turns(lambda: model.partial_fit(x[:1], y[:1]), lambda: again.fit(x, y), repeats)
+
+    def update() -> None:
+        for row in range(UPDATES):
+            model.partial_fit(x[row : row + 1], y[row : row + 1])
+
+    times = in_turns(update, lambda: again.fit(x, y), repeats, parts=(UPDATES, 1))
     return times.measurement(f"partial_fit of one example, {mode}", "fit of all", ">=", UPDATE, **sizes)
 
 

@@ -232,6 +232,19 @@ def test_before_the_fit_there_is_nothing():
             call()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
+@pytest.mark.parametrize("weights", [None, np.r_[np.ones(59), 0]])
+def test_a_fit_to_what_is_not_finite_is_refused_and_changes_nothing(value, transform, weights):
+    model = HypersphereClassifier(feature_transform=transform).fit(X, Y)
+    before = model.predict_proba(X)
+    wrong = X.copy()
+    wrong[-1, 2] = value
+    with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+        model.fit(wrong, Y, weights)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
 @pytest.mark.parametrize("rows", [np.full((1, 5), np.nan), np.full((3000, 5), np.inf, dtype=np.float32)])
 def test_what_is_not_finite_is_refused(rows):
     model = HypersphereClassifier().fit(X, Y)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hyperproto.estimators import HypersphereClassifier
 from hyperproto.estimators.growing import Growing
+from hyperproto.estimators.labels import encode
 from hyperproto.estimators.sums import moments_of
 from hyperproto.regions import REGIONS, Moments
 from tests.estimators.conftest import SETTINGS, blobs
@@ -24,17 +25,51 @@ def test_moments_are_those_of_the_regions(size, way, weighted, seed, far):
     np.testing.assert_allclose(found.squares, expected.squares, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("way", [2, 700])
-def test_float32_is_summed_as_if_it_were_float64(way, monkeypatch):
+@pytest.mark.parametrize("way", [1, 2, 700])
+@pytest.mark.parametrize("far", [0.0, 10_000.0])
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_float32_is_summed_as_if_it_were_float64(way, far, heavy, weighted):
     """Ten thousand rows ten thousand away from 0: plain float32 sums would be off by more than the scatter."""
     random = np.random.default_rng(0)
-    x = (random.normal(size=(10_000, 4)) + 10_000).astype(np.float32)
+    x = (random.normal(size=(10_000, 4)) + far).astype(np.float32)
     y = random.integers(0, way, len(x))
-    exact = moments_of(x.astype(np.float64), y, None, way)
-    found = moments_of(x, y, None, way)
-    np.testing.assert_allclose(found.mean, exact.mean, rtol=1e-9)
-    np.testing.assert_allclose(found.squares, exact.squares, rtol=1e-6)
+    if heavy:
+        y[random.random(len(x)) < 0.9] = way - 1
+    weights = random.uniform(0.5, 2, len(x)) if weighted else None
+    exact = Moments.of(x.astype(np.float64), y, way, weights)
+    found = moments_of(x, y, weights, way)
+    spread = 1e-7 * max(1.0, np.abs(exact.mean).max() * 1e-4)
+    np.testing.assert_allclose(found.mean, exact.mean, atol=30 * spread, rtol=0)
+    np.testing.assert_allclose(found.squares, exact.squares, rtol=1e-5, atol=1e-5)
     assert found.mean.dtype == found.squares.dtype == np.float64
+
+
+def test_no_rows_and_a_copy_on_the_way():
+    empty = moments_of(np.empty((0, 3)), np.empty(0, dtype=np.intp), None, 2)
+    assert not empty.count.any()
+    assert empty.mean.shape == (2, 3)
+    for size in (1, 3000):
+        x = np.random.default_rng(0).normal(size=(size, 3)).astype(np.float32)
+        copy = np.empty((size, 3))
+        moments_of(x, np.zeros(size, dtype=np.intp), None, 1, copy)
+        np.testing.assert_array_equal(copy, x)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(-5, 30), min_size=1, max_size=40), st.sampled_from([np.int64, np.int32, np.int8, np.uint8]))
+def test_whole_numbers_are_told_apart_without_sorting(labels, dtype):
+    y = np.array(labels).astype(dtype)
+    values, codes = encode(y)
+    expected, places = np.unique(y, return_inverse=True)
+    assert values == expected.tolist()
+    assert codes.tolist() == places.tolist()
+
+
+@pytest.mark.parametrize("y", [[0, 10**12], [-(2**62), 2**62], [2**63 + 5, 3]])
+def test_whole_numbers_far_apart(y):
+    array = np.array(y, dtype=np.uint64 if max(y) > 2**63 else np.int64)
+    assert sorted(encode(array)[0]) == sorted(y)
 
 
 @pytest.mark.parametrize("choice", SETTINGS, ids=lambda choice: "-".join(map(str, choice.values())))

@@ -49,12 +49,13 @@ class Memory:
             present = np.unique(codes)
             labels, codes = [labels[i] for i in present], np.searchsorted(present, codes)
         slots = self._slots(labels)
+        kept = None
         if self.support is not None:
             counts = np.ones(len(X)) if weights is None else weights
-            rows = self.support.append(X, slots[codes], counts, numbers, given, self.unit)
-        else:
-            rows = unit_rows(X) if self.unit else X
-        self._put(slots, self._moments(slots).merged(moments_of(rows, codes, weights, len(labels))))
+            kept = self.support.room(X.dtype, slots[codes], counts, numbers, given)
+        rows = unit_rows(X, out=kept) if self.unit else X
+        new = moments_of(rows, codes, weights, len(labels), copy=None if self.unit else kept)
+        self._put(slots, self._moments(slots).merged(new))
         self.cache = {}
 
     def forget(self, X: Floats, labels: list[Any], codes: IntArray, weights: NDArray[np.float64] | None) -> None:
@@ -91,7 +92,8 @@ class Memory:
         self._put(slots, self._moments(slots).merged(other.moments))
         if self.support is not None and other.support is not None:
             theirs = other.support
-            self.support.append(theirs.rows, slots[theirs.slots], theirs.weights, theirs.numbers, theirs.given)
+            parts = slots[theirs.slots], theirs.weights, theirs.numbers, theirs.given
+            self.support.room(theirs.rows.dtype, *parts)[...] = theirs.rows
         self.cache = {}
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:

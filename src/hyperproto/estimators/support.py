@@ -8,7 +8,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from hyperproto.estimators.growing import Growing
 from hyperproto.estimators.labels import IntArray
-from hyperproto.estimators.vectors import unit_rows
 
 
 class Support:
@@ -49,30 +48,25 @@ class Support:
         self._close_holes()
         return self._numbers.view
 
-    def append(
+    def room(
         self,
-        rows: NDArray[Any],
+        dtype: DTypeLike,
         slots: IntArray,
         weights: NDArray[np.float64],
         numbers: NDArray[Any] | None = None,
         given: int | None = None,
-        unit: bool = False,
     ) -> NDArray[Any]:
-        """Add examples, scaled to length 1 if `unit`, and return them as they are kept.
+        """Add examples, and return the room for their rows, to be written to.
 
         If they are only some of `given`, `numbers` say which of those.
         """
-        self._rows.widen(rows.dtype)
-        kept = self._rows.room(len(rows))
-        if unit:
-            unit_rows(rows, out=kept)
-        else:
-            kept[...] = rows
+        size = len(slots)
+        self._rows.widen(dtype)
         self._slots.append(slots)
         self._weights.append(weights)
-        self._numbers.append(self.given + (np.arange(len(rows)) if numbers is None else numbers))
-        self.given += len(rows) if given is None else given
-        return kept
+        self._numbers.append(self.given + (np.arange(size) if numbers is None else numbers))
+        self.given += size if given is None else given
+        return self._rows.room(size)
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Everything, as arrays by name."""
@@ -89,8 +83,8 @@ class Support:
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> "Support":
         """Build it again from what `to_tensors` gave."""
         support = cls(tensors["rows"].shape[1], tensors["rows"].dtype)
-        given = int(tensors["given"][0])
-        support.append(tensors["rows"], tensors["slots"], tensors["weights"], tensors["numbers"], given)
+        parts = tensors["slots"], tensors["weights"], tensors["numbers"], int(tensors["given"][0])
+        support.room(tensors["rows"].dtype, *parts)[...] = tensors["rows"]
         return support
 
     def of_class(self, slot: int) -> IntArray:

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hyperproto.errors import ConfigError, DataError
@@ -27,7 +28,10 @@ class Updates(State):
         settings = Settings.of(self)
         batch = self._batch(X, y, sample_weight, reset=True)
         memory = Memory(batch[0].shape[1], batch[0].dtype, settings.unit, settings.store_support)
-        memory.add(*batch)
+        with np.errstate(over="ignore", invalid="ignore"):
+            memory.add(*batch)
+        if not np.isfinite(memory.moments.mean).all():  # as it is if any row is not
+            assert_all_finite(batch[0], estimator_name=type(self).__name__, input_name="X")
         self._memory = memory
         return self
 
@@ -85,7 +89,8 @@ class Updates(State):
         if quick is not None and quick.shape == X.shape[:1] and quick.dtype.kind in "iubU":
             y = quick
         else:
-            X, y = validate_data(self, X, y, reset=reset, dtype=FLOATS)
+            later = reset and sample_weight is None  # `fit` sees from the means whether all rows are finite
+            X, y = validate_data(self, X, y, reset=reset, dtype=FLOATS, ensure_all_finite=not later)
         weights = None if sample_weight is None else _weights(sample_weight, len(X))
         return (X, *encode(y), weights)
 
