@@ -22,15 +22,18 @@ from rich.table import Table
 from benchmarks.batched_scoring import batched_scoring
 from benchmarks.drawing import drawing
 from benchmarks.encode_once import encode_once
+from benchmarks.estimators import estimators
 from benchmarks.image_input import image_input
 from benchmarks.measure import Measurement
 from benchmarks.memory import memory
+from benchmarks.relations import relations
 from benchmarks.training_step import training_step
 from hyperproto.allocator import keep_large_blocks
 from hyperproto.files import atomic_write
 
 BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
-    run.__name__: run for run in (encode_once, batched_scoring, training_step, image_input, drawing, memory)
+    run.__name__: run
+    for run in (encode_once, batched_scoring, training_step, image_input, relations, estimators, drawing, memory)
 }
 
 

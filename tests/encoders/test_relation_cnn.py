@@ -66,8 +66,23 @@ def naive(encoder: RelationCNN, item: Relation) -> torch.Tensor:
 
 def test_it_is_the_toolkits_network(vectors: str) -> None:
     encoder = made(vectors, filters=6)
-    units = encoder.encode_all(encoder.prepare(SENTENCES))
-    torch.testing.assert_close(units.x, torch.stack([naive(encoder, item) for item in SENTENCES]))
+    prepared, expected = encoder.prepare(SENTENCES), torch.stack([naive(encoder, item) for item in SENTENCES])
+    torch.testing.assert_close(encoder.encode_all(prepared).x, expected)
+    torch.testing.assert_close(encoder(encoder.collate(prepared, np.arange(3))).x.detach(), expected)
+
+
+def test_many_sentences_are_encoded_in_the_order_asked_for(vectors: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = made(vectors, filters=6)
+    prepared, order, seen = encoder.prepare(SENTENCES), np.array([2, 0, 1, 2, 2]), []
+    expected = torch.stack([naive(encoder, SENTENCES[i]) for i in order])
+    for module in ("relation_cnn.BLOCK", "row_convolution.TOGETHER"):
+        monkeypatch.setattr(f"hyperproto.encoders.{module}", 2)
+        seen.clear()
+        torch.testing.assert_close(
+            encoder.encode(prepared, order, lambda done, total: seen.append((done, total))).x, expected
+        )
+        assert seen[-1] == (5, 5)
+    assert seen == [(2, 5), (4, 5), (5, 5)]
 
 
 def test_padding_has_no_say(vectors: str) -> None:
@@ -78,6 +93,8 @@ def test_padding_has_no_say(vectors: str) -> None:
     together = encoder(encoder.collate(prepared, np.arange(3))).x
     alone = torch.cat([encoder(encoder.collate(prepared, np.array([i]))).x for i in range(3)])
     torch.testing.assert_close(together, alone)
+    together.sum().backward()
+    assert not encoder.words.grad.to_dense()[encoder.padding].any()  # nor does it learn
 
 
 def test_the_published_sizes() -> None:

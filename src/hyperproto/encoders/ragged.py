@@ -1,6 +1,6 @@
 """Rows of integers of unequal length, such as the word pieces of sentences, without a Python object for each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -39,6 +39,15 @@ class Ragged:
     def row(self, index: int) -> NDArray[np.int32]:
         """One row, without a copy."""
         return self.flat[self.offsets[index] : self.offsets[index + 1]]
+
+    def rows(self) -> Iterator[NDArray[np.int32]]:
+        """Every row in turn."""
+        return map(self.row, range(len(self)))
+
+    def take(self, index: IntArray) -> "Ragged":
+        """The rows at `index`, in that order."""
+        starts, ends = self.offsets[index], self.offsets[index + 1]
+        return Ragged(self.flat[rows_between(starts, ends)], offsets_of(ends - starts))
 
     def padded(self, index: IntArray, fill: int) -> Tensor:
         """Take the rows at `index` as a matrix of int64 (n, longest of them), with `fill` behind the shorter ones."""
