@@ -39,7 +39,18 @@ class Data(Section):
     split: str = "train"
 
 
-class Episodes(Section):
+class KTo2K(Section):
+    """What only K~2K episodes of tagged sentences have; see `GreedySampler`."""
+
+    rule: Literal["toolkit", "appendix"] | None = None
+    least_spans: NonNegativeInt | None = None
+
+    def k2k(self) -> dict[str, Any]:
+        """As arguments of `make_sampler`."""
+        return {"rule": self.rule, "least_spans": self.least_spans}
+
+
+class Episodes(KTo2K):
     """`[episodes]`: the training episodes; `batch` of them make one step."""
 
     way: PositiveInt
@@ -87,7 +98,7 @@ class Training(Section):
     log_every: PositiveInt = 10
 
 
-class Validation(Section):
+class Validation(KTo2K):
     """`[validation]`: the episodes that choose the best checkpoint; never those that are reported."""
 
     split: str = "val"
