@@ -118,7 +118,7 @@ class ToolkitTransformer(ToolkitWay):
 
 def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, quick: bool) -> Measurement:
     """Encode and score 5,000 episodes; the toolkit's way has 50 of them, spread over our time."""
-    n_episodes, repeats = (100, 1) if quick else (5000, 2)
+    n_episodes, repeats = (100, 2) if quick else (5000, 2)
     n_anew = 2 if quick else 50
     episodes = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
     method = make_method("protonet", feature_shape=encoder.feature_shape).eval()

@@ -324,7 +324,7 @@ def test_data_check_counts(vectors_file: Path) -> None:
             "at least 1 example",
         ),
         (["methods", "list", "--json", "/proc/none.json"], "check the path and your rights to it"),
-        (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table2, table3, table4"),
+        (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
     ],
 )

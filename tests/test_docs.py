@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from hyperproto.cli import app
 from hyperproto.data import DATASETS, Pool, open_pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.methods import METHODS, make_method
-from tests.data.pictures import class_folders, write_tree
+from tests.data.pictures import class_folders, encoded, write_tree
 from tests.methods.conftest import make_task
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +68,7 @@ def test_your_own_encoder_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    classifier, own_vectors, from_python = blocks("README.md", "python")
+    _, classifier, own_vectors, from_python = blocks("README.md", "python")
     run(classifier)
     assert f"# {capsys.readouterr().out.strip()}" in classifier
     run(own_vectors)
@@ -81,6 +82,41 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     names = run(from_python)
     assert (names["predicted"] == names["episode"].query_y).mean() > 0.4
     assert names["inside"].shape == (75, 5)
+
+
+def test_the_first_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    run(blocks("README.md", "python")[0])
+    assert capsys.readouterr().out == blocks("README.md", "text")[0]
+
+
+def test_the_practitioners_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    animals = {"cats/1": (200, 40, 40), "dogs/1": (30, 60, 180), "dogs/2": (40, 50, 190)}
+    write_tree(
+        tmp_path / "photos", {f"{name}.png": encoded(Image.new("RGB", (32, 32), rgb)) for name, rgb in animals.items()}
+    )
+    names: dict[str, Any] = {"__name__": "example"}
+    for code in blocks("docs/estimators.md", "python"):
+        exec(code, names)
+        printed = capsys.readouterr().out
+        assert printed == "".join(f"{said}\n" for said in re.findall(r"print\(.*\)  # (.*)", code))
+    examples = [f"{text},{label}" for text, label in zip(names["texts"], ["card"] * 4 + ["rate"] * 4, strict=True)]
+    (tmp_path / "examples.csv").write_text("\n".join(["text,label", *examples, "Yen?,rate", "Card?,card"]) + "\n")
+    (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n")
+    (tmp_path / "more.jsonl").write_text('{"text": "I cannot log in", "label": "login"}\n')
+    joined = (ROOT / "docs" / "estimators.md").read_text()
+    lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
+    assert len(lines) == 7
+    answers = []
+    for said, arguments in lines:
+        result = CliRunner().invoke(app, shlex.split(arguments), input=said, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        answers.append(result.stdout)
+    assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")
+    assert answers[2].startswith("card\t")
+    assert {"classes.png", "head.onnx", "images"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def commands(document: str, start: str) -> list[list[str]]:
@@ -152,7 +188,15 @@ def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     "document",
-    ["CONTRIBUTING.md", "README.md", "docs/fidelity.md", "docs/images.md", "docs/relations.md", "CHANGELOG.md"],
+    [
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/estimators.md",
+        "docs/fidelity.md",
+        "docs/images.md",
+        "docs/relations.md",
+        "CHANGELOG.md",
+    ],
 )
 def test_every_path_that_a_document_names_exists(document: str) -> None:
     text = (ROOT / document).read_text()

@@ -46,7 +46,19 @@ def test_every_public_name_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["data", "encoders", "episodes", "estimators", "evaluation", "methods", "recipes", "regions", "training"]
+    "package",
+    [
+        "data",
+        "encoders",
+        "episodes",
+        "estimators",
+        "evaluation",
+        "methods",
+        "pipelines",
+        "recipes",
+        "regions",
+        "training",
+    ],
 )
 def test_all_is_complete(package: str) -> None:
     module = __import__(f"hyperproto.{package}", fromlist=["*"])

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from hyperproto.errors import EpisodeError as EpisodeError
     from hyperproto.errors import HyperProtoError as HyperProtoError
     from hyperproto.estimators import HypersphereClassifier as HypersphereClassifier
+    from hyperproto.pipelines import FewShotImageClassifier as FewShotImageClassifier
+    from hyperproto.pipelines import FewShotTextClassifier as FewShotTextClassifier
+    from hyperproto.pipelines import ImageEncoder as ImageEncoder
+    from hyperproto.pipelines import TextEncoder as TextEncoder
 
 _HOME = {
     "ConfigError": "errors",
@@ -27,10 +31,14 @@ _HOME = {
     "Episode": "episodes",
     "EpisodeError": "errors",
     "EpisodeSampler": "episodes",
+    "FewShotImageClassifier": "pipelines",
+    "FewShotTextClassifier": "pipelines",
     "HyperProtoError": "errors",
     "HypersphereClassifier": "estimators",
+    "ImageEncoder": "pipelines",
     "OUTSIDE": "data",
     "Pool": "data",
+    "TextEncoder": "pipelines",
     "open_pool": "data",
 }
 

@@ -18,7 +18,7 @@ from hyperproto.encoders import base, make_encoder, resolve_encoder, token_cache
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE, find_model
 from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
-from hyperproto.encoders.transformer import Tokens, TransformerEncoder
+from hyperproto.encoders.text_transformer import TextTransformer, Tokens
 from hyperproto.errors import ConfigError, DataError
 from tests.encoders.tiny_models import WORDS, tiny_bert, tiny_roberta
 
@@ -65,7 +65,7 @@ def minilm() -> SentenceTransformer:
     return SentenceTransformer(model="minilm")
 
 
-def vectors(encoder: TransformerEncoder, items: list[Any]) -> Tensor:
+def vectors(encoder: TextTransformer, items: list[Any]) -> Tensor:
     return encoder.encode_all(encoder.prepare(items)).x
 
 
@@ -75,7 +75,7 @@ def by_hand(model: nn.Module, pieces: list[int]) -> Tensor:
     return model.eval()(input_ids=torch.tensor([pieces])).last_hidden_state[0]
 
 
-def pieces_of(encoder: TransformerEncoder, tokens: Tokens) -> list[str]:
+def pieces_of(encoder: TextTransformer, tokens: Tokens) -> list[str]:
     rows = [tokens.pieces.row(n).tolist() for n in range(len(tokens))]
     return [" ".join(encoder.tokenizer.convert_ids_to_tokens(row)) for row in rows]
 

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyperproto.errors import ConfigError
 from hyperproto.regions import Sphere
+from hyperproto.regions.groups import effective_count
 
 
-def naive_bayes(x, y):
+def naive_bayes(x, y, worth=None):
     """Return centres, radii, A, v, k and extents, for labels 0 to N - 1 that all occur."""
     size, dim = x.shape
     way = y.max() + 1
     shots = [int((y == n).sum()) for n in range(way)]
+    worth = shots if worth is None else worth  # independent examples that those of a class are worth
     mean = [x[y == n].mean(0) for n in range(way)]
     r = [x[i] - mean[y[i]] for i in range(size)]
     dof = size - way
@@ -48,18 +51,18 @@ def naive_bayes(x, y):
     ratio, eps = 4.0, [0.0] * way
     if known:
         for _ in range(5):
-            w = [k / (k + ratio) for k in shots]
+            w = [k / (k + ratio) for k in worth]
             middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
             spread = sum(w[n] * sum((z[n] - middle) ** 2) for n in range(way))
-            noise = v * sum(w[n] / shots[n] * (1 - w[n] / sum(w)) for n in range(way))
+            noise = v * sum(w[n] / worth[n] * (1 - w[n] / sum(w)) for n in range(way))
             between = (spread - noise) / (sum(w) - sum(a * a for a in w) / sum(w))
             ratio = min(max(v / max(between, 1e-12), 0.25), 16.0)
         ratio = math.exp(((way - 1) * math.log(ratio) + 4 * math.log(4)) / (way - 1 + 4))
-        eps = [(k - 1) / (k + 15) * (own[n] - v) / k for n, k in enumerate(shots)]
-    w = [k / (k + ratio) for k in shots]
+        eps = [(k - 1) / (k + 15) * (own[n] - v) / k for n, k in enumerate(worth)]
+    w = [k / (k + ratio) for k in worth]
     middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
     centers = np.array([middle + w[n] * (z[n] - middle) for n in range(way)])
-    extents = [math.sqrt(own[n] * (1 + 1 / (shots[n] + ratio))) for n in range(way)]
+    extents = [math.sqrt(own[n] * (1 + 1 / (worth[n] + ratio))) for n in range(way)]
     return centers, np.array(eps), whiten, v if known else 0.0, ratio, np.array(extents)
 
 
@@ -97,6 +100,45 @@ def test_bayes_is_the_formula(case):
     assert apart(sphere.measure(q), expected) < 1e-9
     plain = Sphere.fit(x, y, y.max() + 1, squared=False)
     assert apart(plain.measure(q) ** 2, np.maximum(expected, 0)) < 1e-9
+
+
+def naive_worth(y, groups, correlation):
+    """Each class in each group counts for m / (1 + (m - 1) r)."""
+    worth = [0.0] * (y.max() + 1)
+    for n in range(len(worth)):
+        for group in set(groups.tolist()):
+            m = sum(1 for label, own in zip(y, groups, strict=True) if label == n and own == group)
+            worth[n] += m / (1 + (m - 1) * correlation) if m else 0.0
+    return worth
+
+
+@settings(deadline=None, max_examples=100)
+@given(supports(), st.sampled_from([0.0, 0.2, 1.0]), st.integers(1, 4), st.integers(0, 100))
+def test_examples_of_one_group_are_believed_less(case, correlation, n_groups, seed):
+    x, y = case
+    groups = np.random.default_rng(seed).integers(0, n_groups, len(y))
+    worth = naive_worth(y, groups, correlation)
+    sphere = Sphere.fit(x, y, y.max() + 1, groups=groups, correlation=correlation)
+    centers, eps, _, v, ratio, extents = naive_bayes(x, y, worth)
+    assert apart(sphere.center, centers) < 1e-9
+    assert apart(sphere.bias_radius, eps) < 1e-9
+    assert apart(sphere.scatter, v) < 1e-9
+    assert apart(sphere.ratio, ratio) < 1e-9
+    assert apart(sphere.extent_radius**2, extents**2) < 1e-9
+    way = y.max() + 1
+    count = effective_count((y[:, None] == np.arange(way)).astype(float), groups, correlation)
+    assert apart(count, np.array(worth)) < 1e-12
+    if correlation == 0.0:
+        assert apart(count, np.bincount(y)) < 1e-12
+    if correlation == 1.0:  # as many examples as there are groups that have one
+        assert count.tolist() == pytest.approx([len(set(groups[y == n].tolist())) for n in range(way)])
+
+
+def test_only_bayes_asks_how_far_examples_are_believed(rng):
+    with pytest.raises(ConfigError, match="only the fit mode 'bayes' asks how far examples are to be believed; 'unbi"):
+        Sphere.fit(
+            rng.normal(size=(4, 2)), np.array([0, 0, 1, 1]), 2, mode="unbiased", groups=np.arange(4), correlation=0.5
+        )
 
 
 def test_the_drawn_supports_do_whiten(rng):

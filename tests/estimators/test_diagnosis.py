@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,6 +127,21 @@ def test_it_can_be_read():
     assert f"  example {wrong}, labelled f: rather e (" in text
     assert "  example 1 of a: " in text
     assert max(map(len, lines)) < 100
+
+
+def test_examples_that_are_known_are_shown():
+    model, wrong = planted()
+    found = replace(model.diagnose(), items={wrong: "a text " * 40, 1: "another\ntext"})
+    assert found == model.diagnose()
+    content = found.to_dict()
+    assert content["mislabelled"][0]["item"] == "a text " * 40
+    assert {report["example"]: report.get("item") for report in content["outlying"]}[1] == "another\ntext"
+    lines = found.table().splitlines()
+    [after] = [lines[n + 1] for n, line in enumerate(lines) if line.startswith(f"  example {wrong}, ")]
+    assert after.startswith("    a text a text ")
+    assert after.endswith("text …")
+    assert len(after) <= 104
+    assert "    another text" in lines
 
 
 def test_long_lists_are_cut_and_long_names_too():

@@ -196,6 +196,15 @@ def test_pickling_keeps_everything_and_no_more(make):
     assert_equal_models(model.partial_fit(q[:1], ["a"]), again.partial_fit(q[:1], ["a"]), q, 0)
 
 
+def test_a_model_in_a_file_that_can_only_be_read_may_change(tmp_path):
+    joblib = pytest.importorskip("joblib")
+    joblib.dump(HypersphereClassifier().fit(X, Y), tmp_path / "model.joblib")
+    model = joblib.load(tmp_path / "model.joblib", mmap_mode="r")
+    model.partial_fit(X[:1] + 1, ["a"]).forget(X[:1], ["a"])
+    expected = HypersphereClassifier().fit(np.vstack([X[1:], X[:1] + 1]), [*Y[1:], "a"])
+    assert_equal_models(model, expected, X[::9])
+
+
 def test_settings_may_change_after_the_fit_if_nothing_kept_depends_on_them():
     model = HypersphereClassifier().fit(X, Y)
     bayes = model.predict_proba(X)

@@ -45,15 +45,11 @@ def test_float32_is_summed_as_if_it_were_float64(way, far, heavy, weighted):
     assert found.mean.dtype == found.squares.dtype == np.float64
 
 
-def test_no_rows_and_a_copy_on_the_way():
+def test_no_rows():
     empty = moments_of(np.empty((0, 3)), np.empty(0, dtype=np.intp), None, 2)
     assert not empty.count.any()
+    assert not empty.squares.any()
     assert empty.mean.shape == (2, 3)
-    for size in (1, 3000):
-        x = np.random.default_rng(0).normal(size=(size, 3)).astype(np.float32)
-        copy = np.empty((size, 3))
-        moments_of(x, np.zeros(size, dtype=np.intp), None, 1, copy)
-        np.testing.assert_array_equal(copy, x)
 
 
 @settings(deadline=None, max_examples=60)

@@ -196,6 +196,38 @@ def test_without_examples_what_needs_them_says_so():
         _ = cone.extents_
 
 
+@pytest.mark.parametrize("then", ["predict", "add", "forget", "remove", "merge", "merge into", "save", "nothing"])
+def test_squares_that_are_added_up_late_are_the_same(then, tmp_path):
+    """A fit to many rows leaves the squares for later; whatever comes first, they are right in the end."""
+    x, y = blobs((20, 30, 10), dim=4)
+    settings_ = {"fit_mode": "unbiased", "feature_transform": "none", "temperature": 1.0}
+    late, early = HypersphereClassifier(**settings_).fit(x, y), HypersphereClassifier(**settings_).fit(x, y)
+    assert late._memory._unsquared is not None
+    early.measure(x)
+    assert early._memory._unsquared is None
+    other = HypersphereClassifier(**settings_).fit(x[:5] + 1, y[:5])
+    for model in (late, early):
+        if then == "predict":
+            model.predict(x)
+        elif then == "add":
+            model.partial_fit(x[:7] + 3, np.where(np.arange(7) < 4, y[:7], "new"))
+            for row in range(3):
+                model.partial_fit(x[row : row + 1] - 1, y[row : row + 1])
+        elif then == "forget":
+            model.forget(x[:3], y[:3])
+        elif then == "remove":
+            model.partial_fit(x[:1], ["z"]).remove_class("a")
+        elif then == "merge":
+            model.merge(other)
+        elif then == "merge into":
+            HypersphereClassifier(**settings_).fit(x[:5] + 1, y[:5]).merge(model)
+        elif then == "save":
+            model.save(tmp_path)
+            np.testing.assert_array_equal(HypersphereClassifier.load(tmp_path).measure(Q), model.measure(Q))
+    np.testing.assert_allclose(late.measure(Q), early.measure(Q), rtol=1e-12)
+    np.testing.assert_allclose(late.extents_, early.extents_, rtol=1e-12)
+
+
 def test_classes_are_accepted_and_not_needed():
     x, y = blobs()
     model = HypersphereClassifier().partial_fit(x, y, classes=["a", "b", "c", "d", "e"])
@@ -206,6 +238,7 @@ def test_an_update_touches_one_class_only():
     """What makes it fast, whatever the machine: a later part of the model is not even looked at."""
     x, y = blobs((50, 50, 50), dim=4)
     model = HypersphereClassifier(fit_mode="unbiased").fit(x, y)
+    model.partial_fit(x[:1], y[:1]).forget(x[:1], y[:1])
     before = model._memory.moments.mean.copy()
     model.predict(x)
     model.partial_fit(x[:1], y[:1])

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from hyperproto.data import Pool, open_pool
+from hyperproto.data import Pool, open_pool, training_split
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Result, compare, evaluate_contenders, paired_difference
+from hyperproto.evaluation import Contender, Result, compare, evaluate_contenders, paired_difference
 from hyperproto.methods import make_method
-from hyperproto.training.selection import Source, select
+from hyperproto.training.selection import Source, encoder_source, select
 
 
 def source(label: str = "vectors", method: str | None = None) -> Source:
@@ -130,7 +130,7 @@ def test_results_say_what_they_are(make_blobs: Callable[..., Pool]) -> None:
         ("protonet point unit", "hyperproto paper unit"),
         ("hyperproto bayes unit", "hyperproto paper unit"),
     ]
-    difference, ci95 = paired_difference(results[0].accuracies, results[1].accuracies)
+    difference, ci95 = paired_difference(results[0].values, results[1].values)
     assert (rows[0]["difference"], rows[0]["ci95"]) == (difference, ci95)
 
 
@@ -160,3 +160,58 @@ def test_a_label_names_an_option_only_where_it_counts() -> None:
         "hyperproto unbiased unit",
         "protonet point unit",
     ]
+
+
+def test_an_option_counts_for_more_than_what_a_run_learned() -> None:
+    trained = source("a", "protonet")
+    [changed] = select([trained], [], [], [], {"temperature": 0.25})
+    assert float(changed.method.log_temperature.exp()) == pytest.approx(0.25)
+    assert trained.method is not None
+    assert float(trained.method.log_temperature.exp()) == pytest.approx(1.0)
+
+
+def moves(contender: Contender) -> list[float]:
+    assert contender.method.path is not None
+    return contender.method.path.transitions.tolist()
+
+
+def test_structshot_counts_transitions_in_the_training_data(tmp_path: Path) -> None:
+    texts = {"train": "a\tO\nb\tX\nc\tX\n\nd\tO\n", "test": "a\tX\nb\tO\n"}
+    for split, text in texts.items():
+        (tmp_path / f"{split}.txt").write_text(text)
+    encoder, given = Identity(shape=[6]), [0.8, 0.2, 0.9, 0.1, 0.3, 0.6, 0.1]
+    for own, name in ((None, None), (make_method("nnshot", feature_shape=(6,)), "nnshot")):
+        with_data = Source("here", {}, encoder, "none", own, name, train_data=(f"conll:{tmp_path}", "train"))
+        [found] = select([with_data], ["structshot"], [], [], {})
+        assert moves(found)[:4] == [1.0, 0.0, 0.0, 1.0]
+        [path] = select([with_data], ["nnshot"], [], [], {"path": True, "tau": 0.32})
+        assert moves(path) == moves(found)
+        [told] = select([with_data], ["structshot"], [], [], {"transitions": given})
+        assert moves(told) == pytest.approx(given)
+    learned = make_method("structshot", feature_shape=(6,))
+    learned.read_labels(open_pool(f"conll:{tmp_path}", "test"))
+    run = Source("run", {}, encoder, "none", learned, "structshot")
+    [as_learned, changed] = [
+        select([run], [], [], [], options)[0] for options in ({"tau": 0.5}, {"transitions": given})
+    ]
+    assert moves(as_learned)[:2] == [0.0, 1.0]
+    assert moves(changed) == pytest.approx(given)
+    with pytest.raises(
+        ConfigError,
+        match=r"structshot finds its transitions in training data, and vectors comes without any here; "
+        r"give them: -o transitions=",
+    ):
+        select([source()], ["structshot"], [], [], {})
+
+
+def test_training_data_of_a_ready_encoder(tmp_path: Path, vectors_file: Path) -> None:
+    for split in ("train-partial", "dev"):
+        (tmp_path / f"{split}.txt").write_text("a\tX\n")
+    spec = f"conll:{tmp_path}"
+    vectors = open_pool(f"vectors:{vectors_file}", "val")
+    assert encoder_source("identity", vectors).train_data == (f"vectors:{vectors_file}", "train")
+    assert encoder_source("identity", vectors, spec).train_data == (spec, "train-partial")
+    trained = open_pool(f"vectors:{vectors_file}", "train")
+    assert encoder_source("identity", trained).train_data is None  # what is reported teaches nothing
+    assert encoder_source("identity", vectors, f"conll:{tmp_path}/dev.txt").train_data is None
+    assert (training_split(spec), training_split(f"conll:{tmp_path}/dev.txt")) == ("train-partial", None)

@@ -195,12 +195,12 @@ def test_results_with_rejection_say_where_the_threshold_comes_from(make_blobs: C
         (nota["outside_rejected"] + np.mean(list(content["metrics"]["accuracy_by_shot"].values()))) / 2
     )
     verdicts = judge_episodes(*contenders[0].on("cpu"), EncodedPool.encode(contenders[0].encoder, pool), episodes)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(results[0].accuracies, verdicts.accuracies(nota["threshold"]))
-    assert (results[0].accuracies.mean(), results[0].aurocs.mean()) == (content["accuracy"], nota["auroc"])  # type: ignore[union-attr]
+    np.testing.assert_array_equal(results[0].values, verdicts.accuracies(nota["threshold"]))
+    assert (results[0].values.mean(), results[0].others["auroc"].mean()) == (content["accuracy"], nota["auroc"])  # type: ignore[union-attr]
     rows = compare(results)
     assert len(rows) == 3
     for row, (a, b) in zip(rows, [(0, 1), (0, 2), (1, 2)], strict=True):
-        first, second = results[a].aurocs, results[b].aurocs
+        first, second = results[a].others["auroc"], results[b].others["auroc"]
         assert first is not None
         assert second is not None
         assert (row["auroc_difference"], row["auroc_ci95"]) == paired_difference(first, second)
@@ -215,8 +215,8 @@ def test_without_rejection_only_the_classes_own_queries_count(make_blobs: Callab
         episodes = EpisodeSampler(pool, way=3, shot=5, query=4, nota_share=share).draw(20)
         [result] = evaluate_contenders(contenders, pool, episodes, {"shot": 5})
         assert result.metrics == {}
-        assert result.aurocs is None
-        accuracies.append(result.accuracies)
+        assert not result.others
+        accuracies.append(result.values)
     np.testing.assert_array_equal(*accuracies)
 
 

@@ -78,10 +78,10 @@ def test_words_start_from_their_own_vectors() -> None:
             return Units(torch.from_numpy(np.concatenate(batch)), lengths)
 
     pool = Pool(["a b c d", "e f g h i"], np.array([-1, 0, -1, 1, -1, 0, 1, 1, -1]), ("x", "y"), offsets=offsets)
-    method = make_method("hyperproto", feature_shape=(6,), n_classes=2)
+    method = make_method("hyperproto", feature_shape=(6,), n_classes=pool.n_labels)
     method.setup(pool, Sentences(shape=[6]))
-    for n in range(2):
-        torch.testing.assert_close(method.center[n].detach(), torch.from_numpy(words[pool.labels == n].mean(0)))
+    for row, label in ((0, 0), (1, 1), (2, -1)):  # the last row is O's
+        torch.testing.assert_close(method.center[row].detach(), torch.from_numpy(words[pool.labels == label].mean(0)))
 
 
 @pytest.mark.parametrize("centers", ["stored", "episode"])

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.data import Pool
-from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, PAD, Method, Task, make_method
 from hyperproto.methods.nnshot import NNShot
-from hyperproto.methods.structshot import StructShot, abstract_transitions
+from hyperproto.methods.path import Path, abstract_transitions
+from hyperproto.methods.structshot import StructShot
 from hyperproto.methods.viterbi import best_paths
 from tests.conftest import blobs
 from tests.episodes.tagged import tagged
@@ -121,7 +121,7 @@ GIVEN = [0.8, 0.2, 0.9, 0.1, 0.3, 0.6, 0.1]
 
 
 def test_transitions_are_shared_among_the_types() -> None:
-    start, moves = StructShot(feature_shape=(6,), n_classes=0, tau=1.0, transitions=GIVEN).expanded(3)
+    start, moves = Path(1.0, GIVEN).expanded(3)
     other = 0.1 / 2
     assert start.exp().tolist() == pytest.approx([0.8, *[0.2 / 3] * 3])
     assert moves.exp().tolist() == [
@@ -130,10 +130,10 @@ def test_transitions_are_shared_among_the_types() -> None:
         pytest.approx([0.3, other, 0.6, other]),
         pytest.approx([0.3, other, other, 0.6]),
     ]
-    start, moves = StructShot(feature_shape=(6,), n_classes=0, tau=0.5, transitions=GIVEN).expanded(1)
+    start, moves = Path(0.5, GIVEN).expanded(1)
     assert start.tolist() == pytest.approx([log(p**0.5 / (0.8**0.5 + 0.2**0.5)) for p in (0.8, 0.2)])
     assert moves[1].tolist() == pytest.approx([log(p**0.5 / (0.3**0.5 + 0.6**0.5)) for p in (0.3, 0.6)])
-    never = StructShot(feature_shape=(6,), n_classes=0, transitions=[1, 0, 1, 0, 1, 0, 0]).expanded(2)[1]
+    never = Path(0.32, [1, 0, 1, 0, 1, 0, 0]).expanded(2)[1]
     assert never[0].exp().tolist() == pytest.approx([1, 1e-6, 1e-6])
 
 
@@ -161,11 +161,39 @@ def test_without_training_data_the_labels_are_nnshots() -> None:
     task = make_task(counts=(3, 2, 2))
     plain, struct = build("nnshot"), build("structshot")
     assert torch.equal(struct.decode(struct.scores(task), task), plain.decode(plain.scores(task), task))
-    struct.setup(tagged(["aa.b", "..ab"]), Identity(shape=[6]))
-    assert struct.transitions.isfinite().all()  # type: ignore[union-attr]
+    assert struct.found_in_labels == "transitions"
+    struct.read_labels(blobs())  # items of one unit have no path
+    assert struct.found_in_labels == "transitions"
+    struct.read_labels(tagged(["aa.b", "..ab"]))
+    assert struct.found_in_labels is None
+    assert struct.path is not None
+    assert struct.path.tau == 0.32  # the toolkit's
+    assert struct.path.transitions.tolist() == abstract_transitions(tagged(["aa.b", "..ab"])).tolist()
     given = build("structshot", transitions=GIVEN)
-    given.setup(tagged(["aa.b", "..ab"]), Identity(shape=[6]))
-    assert given.transitions.tolist() == pytest.approx(GIVEN)  # type: ignore[union-attr]
+    given.read_labels(tagged(["aa.b", "..ab"]))
+    assert given.path is not None
+    assert given.path.transitions.tolist() == pytest.approx(GIVEN)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS.names() if name != "structshot"])
+def test_every_method_finds_the_best_path_if_asked_to(name: str) -> None:
+    task = make_task(counts=(3, 2, 2))
+    plain, path = build(name, temperature=0.5), build(name, temperature=0.5, path=True, transitions=GIVEN, tau=0.7)
+    scores = path.scores(task)
+    assert torch.equal(scores, plain.scores(task))
+    assert plain.found_in_labels is None
+    start, moves = Path(0.7, GIVEN).expanded(2)
+    expected = best_paths((scores.double() / 0.5).log_softmax(-1), task.query_offsets, start, moves)
+    assert torch.equal(path.decode(scores, task), expected)
+    assert torch.equal(plain.decode(scores, task), scores.argmax(-1))
+    with pytest.raises(ConfigError, match="tau and transitions are of the best path of labels; add path = true"):
+        build(name, tau=0.3)
+
+
+def test_one_class_needs_no_path() -> None:
+    task = make_task(counts=(3,))
+    struct = build("structshot", transitions=GIVEN)
+    assert not struct.decode(struct.scores(task), task).any()
 
 
 @pytest.mark.parametrize("values", [[0.5, 0.5], [-0.1, 1.1, *GIVEN[2:]], [0, 0, *GIVEN[2:]]])

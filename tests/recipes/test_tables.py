@@ -31,6 +31,7 @@ backbone = "Conv"
 numbers = { many = [66.48, 0.71] }
 """
 
+INTER = [(34624, 633), (34670, 695), (24499, 446), (31676, 839)]  # as below, the second half of table 1
 FEWREL2 = [(38499, 805), (50217, 767), (27875, 1001), (39089, 905)]  # as below, the second half of table 2
 
 
@@ -48,6 +49,8 @@ def written(tmp_path: Path, *changes: tuple[str, str]) -> str:
     ("name", "rows", "sums", "episodes", "query"),
     [
         # rows, and sums of the means and of what follows ± in each column, in hundredths, taken from the paper's source
+        ("table1", 7, [(12264, 407), (12855, 392), (6566, 188), (10474, 469), *INTER], 5000, 5),
+        ("table1-shots", 2, [(0, 0)] * 3, 5000, 5),
         ("table2", 16, [(100319, 739), (115228, 334), (87422, 999), (104534, 515), *FEWREL2], 5000, 5),
         ("table3", 15, [(84334, 688), (111060, 652)], 1000, 15),
         ("table4", 3, [(18655, 190), (23775, 141)], 1000, 15),
@@ -141,6 +144,54 @@ def test_the_recipes_of_relations_are_the_papers() -> None:
             assert len(columns) == (8 if "fewrel2" in more else 4)
     measured = {(recipe.paper.method, recipe.paper.backbone) for recipe in rows.values() if recipe.paper is not None}
     assert measured == {(row.method, row.backbone) for row in table.published if len(row.numbers) == 8}
+
+
+def test_precision_and_recall_of_entities_are_the_papers() -> None:
+    rows = [row for row in read_table("table1").published if row.precision]
+    assert [row.method for row in rows] == ["NNShot", "ProtoNet", "HyperProto"]
+    totals = [
+        [
+            round(100 * sum(getattr(row, part)[column.name][0] for row in rows))
+            for column in read_table("table1").columns
+        ]
+        for part in ("precision", "recall")
+    ]
+    assert totals == [  # from the paper's source
+        [8771, 11751, 6296, 9333, 14246, 16179, 12071, 14946],
+        [9219, 14293, 7055, 12011, 16256, 19076, 14429, 18368],
+    ]
+    assert rows[0].printed("INTER 5-way 1~2-shot", "recall") == "58.84 ± 0.13"
+    for row in rows:  # F1 is what its precision and recall give, but for rounding and the mean over seeds
+        for name, (f1, _) in row.numbers.items():
+            p, r = row.precision[name][0], row.recall[name][0]
+            assert f1 == pytest.approx(2 * p * r / (p + r), abs=0.4)
+
+
+@pytest.mark.parametrize("name", ["table1", "table1-shots"])
+def test_the_recipes_of_entities_are_the_papers(name: str) -> None:
+    table = read_table(name)
+    rows = {row: load_recipe(f"{name}:{row}") for row in read_rows(name)}
+    assert len(rows) == {"table1": 4 * 8, "table1-shots": 2 * 3}[name]
+    assert table.metric == "f1"
+    for row, recipe in rows.items():
+        method, setting, way, shot = row.split("-")
+        assert recipe.episodes is not None
+        assert recipe.paper is not None
+        [column] = table.columns_of(recipe.paper)
+        assert (column.data == "fewnerd") == (recipe.data.spec == "fewnerd") == (setting == "inter")
+        assert (f"{column.way}way", f"{column.shot}shot") == (way, shot)
+        assert (recipe.episodes.way, recipe.episodes.batch) == (column.way, 2)
+        assert {column.query, recipe.episodes.query, recipe.validation.query, recipe.validation.shot} == {column.shot}
+        assert recipe.episodes.shot == (0 if method == "hyperproto" else column.shot)
+        assert recipe.encoder.name == "token-transformer:bert-base-uncased"
+        assert (recipe.optim["encoder"].name, recipe.optim["encoder"].lr) == ("adamw", 0.0001)
+        assert (recipe.training.steps, recipe.training.validate_every) == (10_000, 1_000)
+        if method == "hyperproto":
+            assert (recipe.method.options["fit"], recipe.method.options["centers"]) == ("paper", "stored")
+            assert (recipe.optim["radius"].name, recipe.optim["radius"].lr) == ("adam", 10.0)
+        if method == "structshot":
+            taus = {(5, 1): 0.32, (10, 1): 0.32, (5, 5): 0.318, (10, 5): 0.434}  # the toolkit's
+            assert recipe.method.options["tau"] == taus[column.way, column.shot]
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_the_numbers_are_those_of_an_evaluation(table: str, runs: Path, vectors_
         for folder in folders:
             contenders = select([run_source(str(folder), pool)], [name], [fit], [], {})
             settings = {"way": 4, "shot": [1, 1, 2, 5]}
-            accuracies.append(evaluate_contenders(contenders, pool, episodes, settings)[0].accuracies)
+            accuracies.append(evaluate_contenders(contenders, pool, episodes, settings)[0].values)
         measured = variant["columns"]["unequal"]
         assert [run["accuracy"] for run in measured["runs"]] == pytest.approx([a.mean() for a in accuracies])
         assert [run["training_seed"] for run in measured["runs"]] == [0, 1, 2]

@@ -13,7 +13,17 @@ from hyperproto.data.pool import OUTSIDE, IntArray, Pool, Progress
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.registry import Registry
 
-__all__ = ["DATASETS", "OUTSIDE", "DataSet", "IntArray", "Pool", "Progress", "find_dataset", "open_pool"]
+__all__ = [
+    "DATASETS",
+    "OUTSIDE",
+    "DataSet",
+    "IntArray",
+    "Pool",
+    "Progress",
+    "find_dataset",
+    "open_pool",
+    "training_split",
+]
 
 
 class DataSet(Protocol):
@@ -51,6 +61,13 @@ def find_dataset(spec: str) -> tuple[DataSet, str]:
     name, _, argument = spec.partition(":")
     dataset: DataSet = DATASETS.get(name)
     return dataset, argument
+
+
+def training_split(spec: str) -> str | None:
+    """Name the split of a data set to train on: `train`, or the part of it that is there; None if it has neither."""
+    dataset, argument = find_dataset(spec)
+    splits = dataset.splits(argument)
+    return next((name for name in ("train", *splits) if name in splits and name.startswith("train")), None)
 
 
 def open_pool(spec: str, split: str, progress: Progress | None = None) -> Pool:

@@ -32,13 +32,7 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
     if not path:
         raise ConfigError("folder: no path named; write folder:PATH")
     tree = FileTree(Path(path).expanduser())
-    classes: dict[str, list[str]] = {}
-    for name in filter(is_image, tree.names):
-        classes.setdefault(name.rpartition("/")[0], []).append(name)
-    loose = classes.pop("", [])
-    if not classes:
-        found = f"{len(loose)} images that lie in no folder" if loose else "no images"
-        raise DataError(f"folder:{path}: {found}; put the images of each class into a folder of the class's name")
+    classes = files_by_class(tree, f"folder:{path}")
     chosen = {name: classes[name] for name in _choose(split, classes, options)}
     if not chosen:
         raise DataError(
@@ -48,6 +42,18 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
     top = f"{split}/"
     named = {name.removeprefix(top): files for name, files in sorted(chosen.items())}
     return image_pool(f"folder:{argument}", split, tree, named, Decoding.of("folder", options), progress)
+
+
+def files_by_class(tree: FileTree, name: str) -> dict[str, list[str]]:
+    """The images of each folder; `name` is for messages."""
+    classes: dict[str, list[str]] = {}
+    for file in filter(is_image, tree.names):
+        classes.setdefault(file.rpartition("/")[0], []).append(file)
+    loose = classes.pop("", [])
+    if not classes:
+        found = f"{len(loose)} images that lie in no folder" if loose else "no images"
+        raise DataError(f"{name}: {found}; put the images of each class into a folder of the class's name")
+    return classes
 
 
 def _choose(split: str, classes: Mapping[str, list[str]], options: Mapping[str, str]) -> list[str]:

@@ -123,7 +123,7 @@ def _read_index(index: Path, content: Path, how: Decoding) -> dict[str, Any] | N
 def _decode_all(
     tree: FileTree, files: list[str], how: Decoding, content: Path, progress: Progress | None
 ) -> dict[str, Any]:
-    decode = _decoder(how)
+    decode = decoder(how)
 
     def attempt(name: str) -> Images | str:
         try:
@@ -146,15 +146,15 @@ def _decode_all(
     return {"images": images, "damaged": damaged}
 
 
-def _decoder(how: Decoding) -> Callable[[bytes], Images]:
-    """Make the function from a file's bytes to pixels: upright, shorter side to `size`, centre cut out."""
+def decoder(how: Decoding) -> Callable[[bytes | Images], Images]:
+    """Make the function from a file's bytes, or its pixels, to those we take: upright, `size` wide, centre cut out."""
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
         raise ConfigError(f"images are read with Pillow ({error}); pip install 'hyperproto[images]'") from error
 
-    def decode(data: bytes) -> Images:
-        with Image.open(BytesIO(data)) as opened:
+    def decode(data: bytes | Images) -> Images:
+        with Image.open(BytesIO(data)) if isinstance(data, bytes) else Image.fromarray(data) as opened:
             opened.draft("RGB" if how.channels == 3 else "L", (how.size, how.size))  # large JPEGs: decode less
             image: Image.Image = ImageOps.exif_transpose(opened)
             if image.has_transparency_data:  # on white, as a browser shows it

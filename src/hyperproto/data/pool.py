@@ -65,6 +65,11 @@ class Pool:
         """How many classes have a name here."""
         return len(self.class_names)
 
+    @property
+    def n_labels(self) -> int:
+        """How many classes training meets: those with a name, and O, one past them, where items have many units."""
+        return self.n_classes + (self.offsets is not None)
+
     @cached_property
     def counts(self) -> IntArray:
         """Units of each class, (n_classes,)."""

@@ -18,9 +18,11 @@ def check_relations(pool: Pool, reader: str) -> None:
     """Refuse a pool of anything else; `reader` is the encoder that asks."""
     first = pool.items[0] if len(pool.items) else None
     if not (isinstance(first, dict) and {"tokens", "head", "tail"} <= first.keys()):
-        raise DataError(f"{pool}: {reader} reads sentences with a head and a tail, but the items are {_kind(first)}")
+        kind = item_kind(first)
+        raise DataError(f"{pool}: {reader} reads sentences with a head and a tail, but the items are {kind}")
 
 
-def _kind(item: object) -> str:
+def item_kind(item: object) -> str:
+    """Say in a word or two what an item is."""
     shape = getattr(item, "shape", None)
     return f"{type(item).__name__}" + ("" if shape is None else f" of shape {shape}")

@@ -38,7 +38,7 @@ def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = 
     labels: list[int] = []
     lines: list[int] = []
     open_sentence: list[str] = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         columns = line.split("\t") if "\t" in line else [column for column in line.split(" ") if column]
         if not columns or line.isspace() or line.startswith(DOCUMENT):
             open_sentence = []
@@ -66,8 +66,8 @@ def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = 
     return Tagged(path, sentences, np.array(labels), tuple(names), offsets, np.array(lines))
 
 
-def _lines(path: Path) -> list[str]:
-    """Only a newline ends a line: some words hold characters that `splitlines` would cut at."""
+def text_lines(path: Path) -> list[str]:
+    """Read a UTF-8 file. Only a newline ends a line: some words hold characters that `splitlines` would cut at."""
     try:
         content = path.read_bytes()
     except OSError as error:

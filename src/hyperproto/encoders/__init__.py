@@ -3,10 +3,11 @@
 from typing import Any
 
 from hyperproto.data import Pool
+from hyperproto.encoders import pretrained
 from hyperproto.encoders.base import Encoder, Units
 from hyperproto.encoders.device import default_device, moved
 from hyperproto.encoders.features import Features, FeatureTransform
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.registry import Registry, check_options
 
 __all__ = [
@@ -33,14 +34,20 @@ ENCODERS = Registry(
         "resnet12": "hyperproto.encoders.resnet12:ResNet12",
         "resnet18": "hyperproto.encoders.resnet18:ResNet18",
         "sentence-transformer": "hyperproto.encoders.sentence_transformer:SentenceTransformer",
+        "token-transformer": "hyperproto.encoders.token_transformer:TokenTransformer",
         "wrn28_10": "hyperproto.encoders.wrn28_10:WRN28_10",
     },
 )
 
+_READERS = ("token-transformer", "relation-transformer", "sentence-transformer")  # what language models are read with
+
 
 def resolve_encoder(spec: str, options: dict[str, Any], pool: Pool) -> tuple[str, dict[str, Any]]:
-    """Complete a spec (`NAME` or `NAME:ARGUMENT`) and the user's options with what follows from the data."""
-    name, _, argument = spec.partition(":")
+    """Complete a spec (`NAME` or `NAME:ARGUMENT`) and the user's options with what follows from the data.
+
+    The alias of a language model alone, such as `minilm`, stands for whichever encoder reads such data with it.
+    """
+    name, _, argument = _with_reader(spec, pool).partition(":")
     cls: type[Encoder] = ENCODERS.get(name)
     if argument:
         if cls.argument is None:
@@ -49,6 +56,20 @@ def resolve_encoder(spec: str, options: dict[str, Any], pool: Pool) -> tuple[str
     options = {**cls.options_for(pool), **options}
     check_options("encoder", name, cls, options)
     return name, options
+
+
+def _with_reader(spec: str, pool: Pool) -> str:
+    if spec not in pretrained.ALIASES:
+        return spec
+    problems = []
+    for name in _READERS:
+        try:
+            ENCODERS.get(name).options_for(pool)
+        except DataError as error:
+            problems.append(str(error))
+        else:
+            return f"{name}:{spec}"
+    raise DataError(f"encoder {spec!r} is a language model, and none of those reads these data\n" + "\n".join(problems))
 
 
 def make_encoder(name: str, options: dict[str, Any]) -> Encoder:

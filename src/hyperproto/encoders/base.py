@@ -122,4 +122,5 @@ class Encoder(nn.Module):
                 progress(min(start + BATCH, len(items)), len(items))
         self.train(was_training)
         units = Units(torch.cat(vectors), offsets_of(np.concatenate(counts)))
+        vectors.clear()  # there may be much of it, and another copy follows
         return units if order is None else units.of_items(np.argsort(order))

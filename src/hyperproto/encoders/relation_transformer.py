@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.data.relations import Relation, check_relations
-from hyperproto.encoders.transformer import Batch, TransformerEncoder, mean_of_real
+from hyperproto.encoders.text_transformer import TextTransformer, mean_of_real
+from hyperproto.encoders.transformer import Batch
 from hyperproto.errors import ConfigError
 
 MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind each
@@ -17,7 +18,7 @@ MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind ea
 Spans = list[tuple[int, int]]
 
 
-class RelationTransformer(TransformerEncoder):
+class RelationTransformer(TextTransformer):
     """Sentences with a head and a tail, through a language model.
 
     Baldini Soares et al., "Matching the Blanks: Distributional Similarity for Relation Learning", 2019. Four new pieces

@@ -7,11 +7,12 @@ import numpy as np
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.transformer import Batch, TransformerEncoder, mean_of_real
+from hyperproto.encoders.text_transformer import TextTransformer, mean_of_real
+from hyperproto.encoders.transformer import Batch
 from hyperproto.errors import DataError
 
 
-class SentenceTransformer(TransformerEncoder):
+class SentenceTransformer(TextTransformer):
     """Texts (strings), each to the average of the last layer over its pieces.
 
     Reimers and Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", 2019. The vectors are those

@@ -47,12 +47,19 @@ def _code(encoder: Encoder) -> str | None:
 
 
 def _key(encoder: Encoder, code: str, pool: Pool, items: IntArray | None) -> str:
-    digest = hashlib.sha256(json.dumps([torch.__version__, encoder.made_from, code, pool.digest]).encode())
+    parts = [torch.__version__, encoder.made_from, code, pool.digest, weights_digest(encoder)]
+    digest = hashlib.sha256(json.dumps(parts).encode())
     digest.update(b"all" if items is None else items.tobytes())
+    return digest.hexdigest()[:24]
+
+
+def weights_digest(encoder: Encoder) -> str:
+    """A sha256 of everything an encoder has learned, whatever file it came from."""
+    digest = hashlib.sha256()
     for name, tensor in (*encoder.named_parameters(), *encoder.named_buffers()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:24]
+    return digest.hexdigest()
 
 
 def _read(path: Path, encoder: Encoder) -> Units | None:

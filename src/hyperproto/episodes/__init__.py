@@ -7,6 +7,7 @@ from hyperproto.episodes.fewnerd_files import load_fewnerd_episodes, save_fewner
 from hyperproto.episodes.files import load_episodes, save_episodes
 from hyperproto.episodes.greedy import GreedySampler
 from hyperproto.episodes.sampler import EpisodeSampler
+from hyperproto.episodes.sampling import Sampler, make_sampler
 
 __all__ = [
     "OUTSIDE",
@@ -15,9 +16,11 @@ __all__ = [
     "EpisodeSampler",
     "GreedySampler",
     "Pool",
+    "Sampler",
     "episodes_hash",
     "load_episodes",
     "load_fewnerd_episodes",
+    "make_sampler",
     "save_episodes",
     "save_fewnerd_episodes",
 ]

@@ -21,6 +21,12 @@ _NAME = re.compile(r"(train|dev|val|test)_(\d+)_(\d+)\.jsonl")
 Sentence = tuple[tuple[str, ...], tuple[str, ...]]  # words, labels
 
 
+def shots_in_name(path: Path) -> int | None:
+    """Return the K of a file called `test_N_K.jsonl`; None if it is called otherwise."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[3]) if match else None
+
+
 def load_fewnerd_episodes(path: str | Path, shot: int | None = None) -> tuple[Pool, list[Episode]]:
     """Read a file of episodes and the pool of all its sentences, each kept once.
 
@@ -31,8 +37,7 @@ def load_fewnerd_episodes(path: str | Path, shot: int | None = None) -> tuple[Po
     path = Path(path)
     match = _NAME.fullmatch(path.name)
     way = int(match[2]) if match else None
-    if shot is None and match:
-        shot = int(match[3])
+    shot = shots_in_name(path) if shot is None else shot
     if shot is None:
         raise EpisodeError(f"{path}: the name does not say how many shots; call it test_5_1.jsonl, or give shot")
     numbers: dict[Sentence, int] = {}  # the sentences, in the order in which they come first

@@ -15,7 +15,7 @@ from hyperproto.episodes.tokens import offsets_of, token_classes, token_labels
 from hyperproto.errors import EpisodeError, unknown_name
 
 Rule = Literal["toolkit", "appendix"]
-RULES: tuple[str, ...] = get_args(Rule)
+RULES: tuple[Rule, ...] = get_args(Rule)
 AHEAD = 32  # episodes whose random words are made together
 ATTEMPTS = 100  # times an episode is begun anew before it is given up
 

@@ -1,6 +1,7 @@
 """The class doctor: which classes are small, wide or close to another, and which examples look wrong."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -60,15 +61,20 @@ class Diagnosis:
     mislabelled: tuple[MislabelledExample, ...]  # the surest first
     would_gain_most: Any  # the label of the class that another example would help most
     plane: Plane = field(repr=False, compare=False)
+    items: Mapping[int, str] = field(default_factory=dict, repr=False, compare=False)  # what examples were, if known
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dictionaries."""
         return {
             "classes": [asdict(report) for report in self.classes],
-            "outlying": [asdict(report) for report in self.outlying],
-            "mislabelled": [asdict(report) for report in self.mislabelled],
+            "outlying": [self._named(report) for report in self.outlying],
+            "mislabelled": [self._named(report) for report in self.mislabelled],
             "would_gain_most": self.would_gain_most,
         }
+
+    def _named(self, report: OutlyingExample | MislabelledExample) -> dict[str, Any]:
+        item = self.items.get(report.example)
+        return asdict(report) if item is None else {**asdict(report), "item": item}
 
     def table(self) -> str:
         """Return lines of text, the class that would gain most first."""

@@ -1,6 +1,7 @@
 """A diagnosis as lines of text."""
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -8,6 +9,7 @@ if TYPE_CHECKING:
 
 MOST = 10  # examples of each kind that are listed
 WIDEST = 40  # characters of a label
+LONGEST = 100  # and of an example
 
 
 def diagnosis_table(diagnosis: "Diagnosis") -> str:
@@ -30,11 +32,12 @@ def diagnosis_table(diagnosis: "Diagnosis") -> str:
     lines += ["", f"Another example would help most in: {_short(diagnosis.would_gain_most)}"]
     wrong = [
         f"  example {report.example}, labelled {_short(report.label)}: rather {_short(report.suggestion)} "
-        f"({report.odds:,.0f} times as likely)"
+        f"({report.odds:,.0f} times as likely){_item(diagnosis, report.example)}"
         for report in diagnosis.mislabelled
     ]
     far = [
         f"  example {report.example} of {_short(report.label)}: {report.score:.1f} times as far as is usual"
+        f"{_item(diagnosis, report.example)}"
         for report in diagnosis.outlying
     ]
     lines += _listed("Possibly mislabelled:", wrong) + _listed("Far from the rest of their class:", far)
@@ -61,6 +64,12 @@ def _columns(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> list[str]:
 
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def _item(diagnosis: "Diagnosis", example: int) -> str:
+    """What an example was, on a line of its own."""
+    item = diagnosis.items.get(example)
+    return "" if item is None else f"\n    {shorten(item, LONGEST, placeholder=' …')}"
 
 
 def _short(label: Any) -> str:

@@ -54,4 +54,5 @@ class Growing:
         return self.view.copy()  # without the room
 
     def __setstate__(self, state: NDArray[Any]) -> None:
-        self._buffer, self.size = state, len(state)
+        self._buffer = state if state.flags.writeable else state.copy()  # joblib may give a file to be read only
+        self.size = len(state)

@@ -26,22 +26,33 @@ class Outlets(State):
         """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle."""
         memory = self._model().memory
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        storage.write(Path(folder), self.get_params(deep=False), memory, names)  # type: ignore[attr-defined]
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        storage.write(Path(folder), storage.Saved(type(self).__name__, parameters, memory, names, **self._origin()))
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Read a classifier that `save` wrote; files that were cut or changed are refused."""
-        parameters, memory, names = storage.read(Path(folder))
+        saved = storage.read(Path(folder))
+        if saved.kind != cls.__name__:
+            raise DataError(f"{folder}: holds a {saved.kind}, not a {cls.__name__}; load it as what it is")
         try:
-            loaded = cls(**parameters)
+            loaded = cls(**saved.parameters)
         except TypeError as error:
             raise DataError(f"{folder}: was saved by another version of hyperproto ({error}); use that one") from None
-        loaded._memory = memory
-        loaded.n_features_in_ = memory.moments.mean.shape[1]
-        if names is not None:
-            loaded.feature_names_in_ = np.array(names, dtype=object)
+        loaded._memory = saved.memory
+        loaded.n_features_in_ = saved.memory.moments.mean.shape[1]
+        if saved.feature_names is not None:
+            loaded.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        loaded._take_origin(saved)
         loaded._model()  # checks the settings
         return loaded
+
+    def _origin(self) -> dict[str, Any]:
+        """Where the vectors came from, as `Saved` has it; here nobody knows."""
+        return {}
+
+    def _take_origin(self, saved: storage.Saved) -> None:
+        """Take back what `_origin` gave."""
 
     def export_onnx(self, path: str | PathLike[str]) -> None:
         """Write the classifier, feature transform included, as an ONNX graph; see `hyperproto.estimators.onnx_export`.

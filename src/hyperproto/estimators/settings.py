@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
+from operator import attrgetter
 from typing import Any
 
 from hyperproto.errors import ConfigError, unknown_name
@@ -28,7 +29,12 @@ class Settings:
     @classmethod
     def of(cls, estimator: Any) -> "Settings":
         """Read and check the settings of an estimator."""
-        return cls(**{name: getattr(estimator, name) for name in cls.__dataclass_fields__})
+        return cls(*cls.read(estimator))
+
+    @classmethod
+    def read(cls, estimator: Any) -> tuple[Any, ...]:
+        """Read the settings of an estimator, without a look at them."""
+        return _READ(estimator)
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -94,6 +100,9 @@ class Settings:
         for needs, why in needy:
             if needs:
                 raise ConfigError(f"store_support=False keeps no examples, but {why}, or set store_support=True")
+
+
+_READ = attrgetter(*Settings.__dataclass_fields__)
 
 
 def _number(value: Any) -> bool:

@@ -80,13 +80,22 @@ class State:
         return hasattr(self, "_memory")
 
     def _model(self) -> Model:
+        settings = self._settings()  # first: it knows whether there was a fit
+        return Model.of(self._memory, settings)
+
+    def _settings(self) -> Settings:
+        """The settings, checked against what is remembered; quickly, if they are those of the last time."""
         check_is_fitted(self)
-        settings = Settings.of(self)
+        read, last = Settings.read(self), self._memory.last_settings
+        if last is not None and last[0] == read:
+            return last[1]
+        settings = Settings(*read)
         if settings.unit != self._memory.unit:
             raise ConfigError(
                 "region or feature_transform was changed after the fit, which kept other vectors; fit again"
             )
-        return Model.of(self._memory, settings)
+        self._memory.last_settings = (read, settings)
+        return settings
 
     def _rows(self, X: Any) -> Floats:
         """Check rows to be judged."""

@@ -6,6 +6,7 @@ replaced, and the old one until then.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,34 @@ HEAD = "model.json"
 Tensors = Mapping[str, NDArray[Any]]
 
 
-def write(folder: Path, parameters: Mapping[str, Any], memory: Memory, names: list[str] | None) -> None:
-    """Write a model; `names` are those of the features, if they have any."""
+@dataclass(frozen=True)
+class Saved:
+    """What is written of a classifier, and read again."""
+
+    kind: str  # the name of its class
+    parameters: Mapping[str, Any]
+    memory: Memory
+    feature_names: list[str] | None  # if the features have any
+    encoder: Mapping[str, Any] | None = None  # what made the vectors, if that is known
+    items: Mapping[int, str] | None = None  # what the examples were before, by their numbers
+
+
+def write(folder: Path, saved: Saved) -> None:
+    """Write a model."""
+    memory = saved.memory
     content = _safetensors().save(dict(memory.to_tensors()))
     digest = sha256(content).hexdigest()
     file_name = f"tensors-{digest[:16]}.safetensors"
     head = {
         "format": FORMAT,
         "hyperproto": hyperproto.__version__,
-        "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in parameters.items()},
+        "kind": saved.kind,
+        "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
         "classes": memory.labels,
         "unit": memory.unit,
-        "feature_names": names,
+        "feature_names": saved.feature_names,
+        "encoder": saved.encoder,
+        "items": None if saved.items is None else [[number, item] for number, item in saved.items.items()],
         "tensors": {"file": file_name, "sha256": digest, "bytes": len(content)},
     }
     try:
@@ -52,8 +69,13 @@ def write(folder: Path, parameters: Mapping[str, Any], memory: Memory, names: li
             old.unlink(missing_ok=True)
 
 
-def read(folder: Path) -> tuple[dict[str, Any], Memory, list[str] | None]:
-    """Read and check a model: its parameters, its memory and the names of its features."""
+def read_kind(folder: Path) -> str:
+    """Read which class a model is of."""
+    return str(_read_head(folder / HEAD)["kind"])
+
+
+def read(folder: Path) -> Saved:
+    """Read and check a model."""
     head = _read_head(folder / HEAD)
     path = folder / Path(head["tensors"]["file"]).name
     try:
@@ -68,7 +90,8 @@ def read(folder: Path) -> tuple[dict[str, Any], Memory, list[str] | None]:
             "the file was cut or changed: take it from a copy, or fit and save again"
         )
     memory = Memory.from_tensors(_safetensors().load(content), head["classes"], head["unit"])
-    return head["parameters"], memory, head["feature_names"]
+    items = None if head["items"] is None else dict(head["items"])
+    return Saved(head["kind"], head["parameters"], memory, head["feature_names"], head["encoder"], items)
 
 
 def _read_head(path: Path) -> dict[str, Any]:

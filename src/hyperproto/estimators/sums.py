@@ -12,37 +12,41 @@ FEW = 32  # float32 numbers that may be summed in float32
 SAMPLE = 256  # rows that tell how far from the origin all lie
 
 
-def moments_of(
-    rows: Floats, labels: IntArray, weights: Doubles | None, way: int, copy: Floats | None = None
-) -> Moments:
-    """Count, mean and squares of each class in float64; the rows are copied to `copy` on the way, if given.
+def moments_of(rows: Floats, labels: IntArray, weights: Doubles | None, way: int) -> Moments:
+    """Count, mean and squares of each class in float64."""
+    count, mean = means_of(rows, labels, weights, way)
+    return Moments(count, mean, squares_about(mean, rows, labels, weights))
+
+
+def means_of(rows: Floats, labels: IntArray, weights: Doubles | None, way: int) -> tuple[Doubles, Doubles]:
+    """Count (N,) and mean (N, D) of each class, in float64.
 
     Sparse products are fast in the type of the rows. So that float32 loses nothing, they sum few rows of a class at a
     time, and what they sum lies about the origin.
     """
-    if len(rows) == 1 and way == 1:  # the usual update, a hundred times as often as any other
-        if copy is not None:
-            copy[...] = rows
-        return Moments(np.ones(1) if weights is None else weights, rows.astype(np.float64), np.zeros(1))
     if not len(rows):
-        return Moments(np.zeros(way), np.zeros((way, rows.shape[1])), np.zeros(way))
+        return np.zeros(way), np.zeros((way, rows.shape[1]))
     count = sum_by_label(labels, weights, way)
-    divisor = np.where(count > 0, count, 1.0)[:, None]
     middle = _middle(rows)
-    mean = _sums(rows, middle, labels, weights, way) / divisor + middle * (count > 0)[:, None]
-    near = mean.astype(rows.dtype)
+    sums = _sums(rows, middle, labels, weights, way)
+    return count, sums / np.where(count > 0, count, 1.0)[:, None] + middle * (count > 0)[:, None]
+
+
+def squares_about(mean: Doubles, rows: Floats, labels: IntArray, weights: Doubles | None) -> Doubles:
+    """Sum over each class of ||x - mean||^2 (N,), `mean` being theirs."""
+    near, way = mean.astype(rows.dtype), len(mean)
     squares = np.zeros(way)
     room = np.empty((min(BLOCK, len(rows)), rows.shape[1]), rows.dtype)  # one for all blocks: fresh memory costs time
     for start in range(0, len(rows), BLOCK):
         part = slice(start, start + BLOCK)
         difference = room[: len(labels[part])]
-        if copy is not None:
-            copy[part] = rows[part]
         np.take(near, labels[part], axis=0, out=difference, mode="clip")
         np.subtract(rows[part], difference, out=difference)
         lengths = row_squares(difference)
         squares += sum_by_label(labels[part], lengths if weights is None else weights[part] * lengths, way)
-    return Moments(count, mean, np.maximum(squares - count * row_squares(mean - near), 0.0))
+    rounding = sum_by_label(labels, weights, way) * row_squares(mean - near)
+    exact: Doubles = np.maximum(squares - rounding, 0.0)
+    return exact
 
 
 def sum_by_label(labels: IntArray, values: Doubles | None, way: int) -> Doubles:

@@ -30,7 +30,7 @@ class Updates(State):
         memory = Memory(batch[0].shape[1], batch[0].dtype, settings.unit, settings.store_support)
         with np.errstate(over="ignore", invalid="ignore"):
             memory.add(*batch)
-        if not np.isfinite(memory.moments.mean).all():  # as it is if any row is not
+        if not memory.finite:  # as it is not if any row is not
             assert_all_finite(batch[0], estimator_name=type(self).__name__, input_name="X")
         self._memory = memory
         return self
@@ -42,7 +42,7 @@ class Updates(State):
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight)
-        self._model()  # the settings may have changed
+        self._settings()  # they may have changed
         self._memory.add(*self._batch(X, y, sample_weight))
         return self
 

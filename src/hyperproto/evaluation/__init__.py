@@ -2,7 +2,7 @@
 
 from hyperproto.evaluation.auroc import auroc
 from hyperproto.evaluation.contenders import Contender, evaluate_contenders
-from hyperproto.evaluation.f1_intervals import f1_difference, f1_interval
+from hyperproto.evaluation.f1_intervals import f1_difference, f1_interval, f1_values
 from hyperproto.evaluation.intervals import mean_interval, paired_difference
 from hyperproto.evaluation.rejection import Rejection, Verdicts, choose_threshold, judge_episodes
 from hyperproto.evaluation.results import Result, compare
@@ -15,6 +15,7 @@ from hyperproto.evaluation.scoring import (
 )
 from hyperproto.evaluation.span_errors import SpanErrors, span_errors
 from hyperproto.evaluation.spans import SpanCounts, Tags, span_counts
+from hyperproto.evaluation.tagged_metrics import tagged_metrics
 from hyperproto.evaluation.tagging import tag_episodes
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "evaluate_contenders",
     "f1_difference",
     "f1_interval",
+    "f1_values",
     "judge_episodes",
     "mean_interval",
     "paired_difference",
@@ -41,5 +43,6 @@ __all__ = [
     "span_counts",
     "span_errors",
     "tag_episodes",
+    "tagged_metrics",
     "training_center",
 ]

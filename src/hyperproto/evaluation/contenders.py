@@ -11,10 +11,12 @@ from torch import Tensor
 from hyperproto.data import Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform
 from hyperproto.episodes import Episode, episodes_hash
-from hyperproto.evaluation.intervals import FloatArray
 from hyperproto.evaluation.rejection import Rejection, judge_episodes
 from hyperproto.evaluation.results import Result, accuracy_by_shot
 from hyperproto.evaluation.scoring import EncodedPool, episode_accuracies
+from hyperproto.evaluation.spans import Convention, Tags
+from hyperproto.evaluation.tagged_metrics import tagged_metrics
+from hyperproto.evaluation.tagging import tag_episodes
 from hyperproto.methods import Method
 
 
@@ -46,16 +48,21 @@ def evaluate_contenders(
     encoded: dict[Encoder, EncodedPool] | None = None,
     progress: Progress | None = None,
     rejection: Rejection | None = None,
+    convention: Convention = "sentence",
 ) -> list[Result]:
     """Score every contender on the same episodes; each encoder encodes the pool once.
 
     With `rejection`, for episodes with queries of none of the classes, a contender may reject queries: by its novelty,
     at the threshold that is best for it on the episodes named there. Accuracies are then those with NOTA.
+
+    Where words are tagged, results are F1 of exact spans; `convention` says which one comes first.
     """
     encoded = {} if encoded is None else encoded
     settings = {**settings, "data": pool.name, "split": pool.split, "episode_hash": episodes_hash(pool, episodes)}
     if rejection is not None:
         settings |= rejection.settings()
+    if pool.offsets is not None:
+        settings |= {"convention": convention}
     results = []
     for number, contender in enumerate(contenders):
         start = time.perf_counter()
@@ -69,14 +76,24 @@ def evaluate_contenders(
 
         own = {"method": contender.method_name, "fit": contender.method.fit, "transform": contender.transform}
         parts = *contender.on(vectors.units.x.device), vectors, episodes
-        accuracies, metrics, aurocs = _measure(*parts, settings.get("shot"), rejection, report)
+        if pool.offsets is None:
+            measured = _accuracy(*parts, settings.get("shot"), rejection, report)
+        else:
+            measured = _f1(tag_episodes(*parts, report), pool, convention)
         seconds = time.perf_counter() - start
         own_settings = {**contender.settings, **own, **settings}
-        results.append(Result(contender.label, own_settings, accuracies, metrics, seconds, aurocs))
+        results.append(Result(contender.label, own_settings, seconds=seconds, **measured))
     return results
 
 
-def _measure(
+def _f1(tags: Tags, pool: Pool, convention: Convention) -> dict[str, Any]:
+    """F1 in the convention asked for, and in the other one; further metrics: parts of a result."""
+    values, metrics = tagged_metrics(tags, pool.class_names)
+    first = values.pop(convention)
+    return {"metric": "f1", "values": first, "metrics": metrics, "others": values}
+
+
+def _accuracy(
     method: Method,
     transform: FeatureTransform,
     encoded: EncodedPool,
@@ -84,14 +101,15 @@ def _measure(
     shots: Any,
     rejection: Rejection | None,
     progress: Progress,
-) -> tuple[FloatArray, dict[str, Any], FloatArray | None]:
-    """Accuracies of the episodes, further metrics and, with rejection, AUROCs of the episodes."""
+) -> dict[str, Any]:
+    """Accuracies of the episodes, further metrics and, with rejection, AUROCs of the episodes: parts of a result."""
     unequal = isinstance(shots, list)
     if rejection is None:
         correct, total = episode_accuracies(method, transform, encoded, episodes, progress)
         by_shot = {"accuracy_by_shot": accuracy_by_shot(correct, total, shots)} if unequal else {}
-        return correct.sum(1) / total.sum(1), by_shot, None
+        return {"values": correct.sum(1) / total.sum(1), "metrics": by_shot}
     threshold = rejection.threshold(method, transform, encoded.encoder)
     verdicts = judge_episodes(method, transform, encoded, episodes, progress)
     by_shot = {"accuracy_by_shot": accuracy_by_shot(*verdicts.counts(threshold, len(shots)), shots)} if unequal else {}
-    return verdicts.accuracies(threshold), {**by_shot, "nota": verdicts.metrics(threshold)}, verdicts.aurocs()
+    metrics = {**by_shot, "nota": verdicts.metrics(threshold)}
+    return {"values": verdicts.accuracies(threshold), "metrics": metrics, "others": {"auroc": verdicts.aurocs()}}

@@ -17,19 +17,20 @@ class Result:
 
     label: str  # a short name, unique among results that are compared
     settings: dict[str, Any]  # method, fit, transform, data, split, way, shot, query, seed, episode_hash, ...
-    accuracies: FloatArray  # (E,); with NOTA where queries may be rejected
+    values: FloatArray  # (E,) whose mean is the metric: accuracies of the episodes, with NOTA where there is any
     metrics: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    aurocs: FloatArray | None = None  # (E,) of telling queries of the classes from others, where there are others
+    others: dict[str, FloatArray] = field(default_factory=dict)  # (E,) of a second metric, by its name: auroc, toolkit
+    metric: str = "accuracy"  # or f1, whose values are those of `f1_values`
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `--json` prints: accuracies are fractions."""
-        accuracy, ci95 = mean_interval(self.accuracies)
+        """Return what `--json` prints: metrics are fractions."""
+        mean, ci95 = mean_interval(self.values)
         return {
             "label": self.label,
-            "accuracy": accuracy,
-            "ci95": _or_none(ci95),
-            "episodes": len(self.accuracies),
+            self.metric: mean,
+            "ci95": or_none(ci95),
+            "episodes": len(self.values),
             **self.settings,
             "metrics": self.metrics,
             "seconds": self.seconds,
@@ -39,23 +40,24 @@ class Result:
 def compare(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Compare every two results on their common episodes: mean difference a - b and its 95 % interval.
 
-    Results with queries of none of the classes are compared by AUROC, too.
+    They are compared by their second metrics, too: AUROC, where there are queries of none of the classes; F1 as the
+    Few-NERD toolkit counts it, where words are tagged.
     """
     hashes = {result.settings.get("episode_hash") for result in results}
     if len(hashes) > 1:
         raise ValueError(f"results on different episodes cannot be paired: {sorted(map(str, hashes))}")
     comparisons = []
     for a, b in combinations(results, 2):
-        difference, ci95 = paired_difference(a.accuracies, b.accuracies)
-        row = {"a": a.label, "b": b.label, "difference": difference, "ci95": _or_none(ci95)}
-        if a.aurocs is not None and b.aurocs is not None:
-            difference, ci95 = paired_difference(a.aurocs, b.aurocs)
-            row |= {"auroc_difference": difference, "auroc_ci95": _or_none(ci95)}
+        difference, ci95 = paired_difference(a.values, b.values)
+        row = {"a": a.label, "b": b.label, "difference": difference, "ci95": or_none(ci95)}
+        for name in a.others.keys() & b.others.keys():
+            difference, ci95 = paired_difference(a.others[name], b.others[name])
+            row |= {f"{name}_difference": difference, f"{name}_ci95": or_none(ci95)}
         comparisons.append(row)
     return comparisons
 
 
-def _or_none(ci95: float) -> float | None:
+def or_none(ci95: float) -> float | None:
     """One episode has no interval, and JSON no NaN."""
     return None if np.isnan(ci95) else ci95
 

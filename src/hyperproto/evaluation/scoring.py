@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform, Units
+from hyperproto.encoders.base import offsets_of
 from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
@@ -37,6 +38,14 @@ class EncodedPool:
             return encoder.encode_all(encoder.prepared(pool), progress)
 
         return cls(pool, encoder, cached_units(encoder, pool, None, encode) if cached else encode())
+
+    @classmethod
+    def of_items(cls, encoder: Encoder, pool: Pool, items: IntArray) -> "EncodedPool":
+        """Encode some items only, given in rising order: the others have no units."""
+        units = encoder.encode(encoder.prepared(pool), items)
+        lengths = np.zeros(len(pool), np.int64)
+        lengths[items] = np.diff(units.offsets)
+        return cls(pool, encoder, Units(units.x, offsets_of(lengths)))
 
 
 def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Tensor:

@@ -12,7 +12,7 @@ from hyperproto.data.spans import Spans, find_spans
 from hyperproto.errors import ConfigError, DataError, unknown_name
 
 Convention = Literal["sentence", "toolkit"]
-CONVENTIONS: tuple[str, ...] = get_args(Convention)
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 O_NAME = "O"
 
 

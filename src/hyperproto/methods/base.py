@@ -11,6 +11,7 @@ from hyperproto.data import Pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods.novelty import doubt
+from hyperproto.methods.path import Path
 from hyperproto.methods.task import Task
 
 # What a method may promise; tests/contract holds it to each.
@@ -30,6 +31,9 @@ class Method(nn.Module):
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transform: ClassVar[str | None] = None  # the feature transform it is defined with, if it is
     start_temperature: ClassVar[float] = 1.0
+    start_tau: ClassVar[float] = 1.0
+    # Options whose values are kept in the state, too.
+    option_state: ClassVar[dict[str, str]] = {"temperature": "log_temperature", "transitions": "path.transitions"}
 
     def __init__(
         self,
@@ -39,8 +43,14 @@ class Method(nn.Module):
         fit: str | None = None,
         temperature: float | None = None,
         learn_temperature: bool = False,
+        path: bool = False,
+        tau: float | None = None,
+        transitions: list[float] | None = None,
     ) -> None:
-        """Create every parameter, for `n_classes` training classes (0 where nothing is trained)."""
+        """Create every parameter, for `n_classes` training classes (0 where nothing is trained).
+
+        With `path`, words are not labelled one by one: `tau` and `transitions` are those of `methods.path`.
+        """
         super().__init__()
         if len(feature_shape) != 1 and "feature-maps" not in self.traits:
             raise ConfigError(
@@ -52,6 +62,9 @@ class Method(nn.Module):
         temperature = self.start_temperature if temperature is None else temperature
         if temperature <= 0:
             raise ConfigError(f"temperature {temperature} must be above 0")
+        if not path and (tau is not None or transitions is not None):
+            raise ConfigError("tau and transitions are of the best path of labels; add path = true, or leave them out")
+        self.path = Path(self.start_tau if tau is None else tau, transitions) if path else None
         log_temperature = torch.tensor(float(temperature)).log()
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
 
@@ -60,11 +73,21 @@ class Method(nn.Module):
         """Whether training episodes must have a support set."""
         return True
 
+    @property
+    def found_in_labels(self) -> str | None:
+        """Name the option that evaluation cannot do without and `read_labels` would find; None if there is none."""
+        return None if self.path is None or self.path.known else "transitions"
+
     def with_fit(self, fit: str) -> Self:
         """Return the same method, sharing its parameters, with another closed form at evaluation."""
         twin = copy(self)
         twin.fit = self._checked(fit)
         return twin
+
+    def read_labels(self, pool: Pool) -> None:
+        """Learn from the labels of training data alone: for training, and for evaluation with a ready encoder."""
+        if self.path is not None:
+            self.path.count(pool)
 
     def setup(self, pool: Pool, encoder: Encoder) -> None:
         """Fill the parameters from training data before the first step; never create any."""
@@ -96,8 +119,10 @@ class Method(nn.Module):
         return doubt(scores / self.log_temperature.exp())
 
     def decode(self, scores: Tensor, task: Task) -> Tensor:
-        """Predict a label for each query, (B, Q)."""
-        return scores.argmax(-1)
+        """Predict a label for each query, (B, Q): the best by itself, or on the best path through its item."""
+        if self.path is None or not self.path.known or task.way == 1:
+            return scores.argmax(-1)
+        return self.path.best(scores / self.log_temperature.exp(), task.query_offsets)
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters with an optimiser of their own, by the name of its section `[optim.NAME]`."""

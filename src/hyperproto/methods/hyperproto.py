@@ -23,6 +23,11 @@ class HyperProto(StoredRegions):
     radius of eq. 3 (`fit="paper"`), and `prior_ratio` is the ratio of variance within classes to variance between them
     that `fit="bayes"` expects: choose it on validation classes, less than 4 for an encoder trained on such data.
 
+    Two more options are for words. `count_prior` adds `count_prior (2 v / D) log K_n` to the score of a class of K_n
+    examples, v the pooled scatter: 1 is the prior of a Gaussian classifier with independent coordinates, and those of
+    an encoder, which are not, want more. `unit_correlation` is how alike the units of one class in one item are, from 0
+    to 1: `fit="bayes"` then believes the mean of a class no more than so many independent examples deserve.
+
     `start_radius="zero"` has the radii of training start at 0, not at eq. 3: nothing but a free bias per class.
     """
 
@@ -35,9 +40,17 @@ class HyperProto(StoredRegions):
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
         start_radius: Literal["paper", "zero"] = "paper",
+        count_prior: float = 0.0,
+        unit_correlation: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        if not 0 <= unit_correlation <= 1:
+            raise ConfigError(f"unit_correlation {unit_correlation} must be from 0 to 1")
+        if count_prior and not squared:
+            raise ConfigError("count_prior is in the unit of a squared distance; it goes with squared = true")
+        self.count_prior = count_prior
+        self.unit_correlation = unit_correlation
         if prior_ratio <= 0:
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0")
         self.prior_ratio = prior_ratio
@@ -61,9 +74,22 @@ class HyperProto(StoredRegions):
         own = {"paper": {"radius_weight": self.radius_weight}, "bayes": {"prior_ratio": self.prior_ratio}}
         return own.get(self.fit, {})
 
+    def fitted(self, task: Task) -> Sphere:
+        """Fit unseen classes in closed form; classes of many examples are likelier, if that is asked for."""
+        more = self.evaluation_options()
+        if self.unit_correlation and self.fit == "bayes":
+            more |= {"groups": task.support_items(), "correlation": self.unit_correlation}
+        sphere = self.closed_form(task.support, task.support_y, task.way, self.fit, **more)
+        if not self.count_prior:
+            return sphere
+        count = (task.support_y[..., None] == torch.arange(task.way, device=task.support_y.device)).sum(-2)
+        nat = 2 * sphere.scatter[..., None] / task.support.shape[-1]  # squared distance that is worth a factor of e
+        return replace(sphere, bias_radius=sphere.bias_radius + self.count_prior * nat * count.clamp(min=1).log())
+
     def uses(self, option: str) -> bool:
         """The options that belong to one closed form change no other."""
-        return {"radius_weight": "paper", "prior_ratio": "bayes"}.get(option, self.fit) == self.fit
+        own = {"radius_weight": "paper", "prior_ratio": "bayes", "unit_correlation": "bayes"}
+        return own.get(option, self.fit) == self.fit
 
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one."""

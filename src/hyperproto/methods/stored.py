@@ -2,21 +2,19 @@
 
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder, moved
-from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.encoders import Encoder
+from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Method
+from hyperproto.methods.instances import random_instances
 from hyperproto.methods.novelty import beyond_extent
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 
-INIT_BATCH = 256  # items per forward in the initialisation phase
 WATCHED = 12  # classes whose radius `monitor` reports
 
 
@@ -24,9 +22,10 @@ class StoredRegions(Method):
     """What HyperProto's sphere, cone and Gaussian have in common. A subclass says which region it is.
 
     In training every class of the training set has a stored radius and, with `centers="stored"`, a stored centre; both
-    start from `init_shot` random instances (eq. 3) and learn by gradient, the radius under its own optimiser.
-    `centers="episode"` (the paper's images) takes the mean of the episode's support instead. Unseen classes get their
-    region in closed form from their support: `fit` says which.
+    start from `init_shot` random instances (eq. 3; see `random_instances`) and learn by gradient, the radius under its
+    own optimiser. Where words are tagged, O has a row of its own, the last. `centers="episode"` (the paper's images)
+    takes the mean of the episode's support instead. Unseen classes get their region in closed form from their support:
+    `fit` says which.
     """
 
     radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
@@ -74,8 +73,8 @@ class StoredRegions(Method):
     @torch.no_grad()
     def setup(self, pool: Pool, encoder: Encoder) -> None:
         """Initialisation phase of Algorithm 1: eq. 3 on K random instances of each training class."""
-        support, labels = self._instances(pool, encoder)
-        region = self.closed_form(support, labels, pool.n_classes, "paper")
+        support, labels = random_instances(pool, encoder, self.init_shot)
+        region = self.closed_form(support, labels, pool.n_labels, "paper")
         self.radius.copy_(getattr(region, self.radius_name)[:, None])
         if self.centers == "stored":
             self.center.copy_(region.center)
@@ -124,23 +123,3 @@ class StoredRegions(Method):
         centred = radius - radius.mean()
         watched = centred[torch.linspace(0, len(centred) - 1, min(WATCHED, len(centred))).long()]
         return {"radius_spread": float(centred.std(unbiased=False)), "radii": watched.tolist()}
-
-    def _instances(self, pool: Pool, encoder: Encoder) -> tuple[Tensor, Tensor]:
-        """RandomSample(D_n, K) for every class n, encoded as training does (batch norm sees mixed batches)."""
-        short = [pool.class_names[n] for n, count in enumerate(pool.counts) if not count]
-        if short:
-            raise DataError(f"{pool}: class {short[0]!r} has no instance to start its region from; leave it out")
-        drawn, seed = [], torch.initial_seed() % 2**63  # the run's own: another seed starts from other instances
-        for n, members in enumerate(pool.members):
-            order = shuffled(seed, INITIALISATION, n, len(members))[: self.init_shot]
-            drawn += [(n, members[i]) for i in order]
-        labels, units = np.array(drawn)[shuffled(seed, SHUFFLE, 0, len(drawn))].T
-        items = units if pool.offsets is None else np.searchsorted(pool.offsets, units, side="right") - 1
-        prepared = encoder.prepared(pool)
-        vectors = []
-        for start in range(0, len(items), INIT_BATCH):
-            here = slice(start, start + INIT_BATCH)
-            encoded = encoder(moved(encoder.collate(prepared, items[here]), encoder.device))
-            rows = encoded.offsets[:-1] + (0 if pool.offsets is None else units[here] - pool.offsets[items[here]])
-            vectors.append(encoded.x[rows])
-        return torch.cat(vectors), torch.from_numpy(labels).to(vectors[0].device)

@@ -2,107 +2,18 @@
 
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
-from hyperproto.data import OUTSIDE, Pool
-from hyperproto.encoders import Encoder
-from hyperproto.errors import ConfigError
 from hyperproto.methods.nnshot import NNShot
-from hyperproto.methods.task import Task
-from hyperproto.methods.viterbi import best_paths
-
-MOVES = ("start-O", "start-I", "O-O", "O-I", "I-O", "I-same", "I-other")
-SOURCES = (slice(0, 2), slice(2, 4), slice(4, 7))  # probabilities of one source add up to 1
-LEAST = 1e-6  # the probability of a move that the training data never make
 
 
 class StructShot(NNShot):
     """Yang & Katiyar, EMNLP 2020: NNShot's probabilities and abstract transitions, decoded by Viterbi.
 
-    Abstract transitions know O, the same type and another type, but no type by its name, so that those of the training
-    data serve unseen types: `setup` counts them. The episode's class 0 is O. `transitions` gives the seven
-    probabilities instead, in the order start-O, start-I, O-O, O-I, I-O, I-same, I-other. Without either, every move is
-    as likely as any other, and the best path is NNShot's own labels.
-
-    `tau` is the power that transitions are raised to, beside the words' probabilities at `temperature`: the Few-NERD
-    toolkit takes 0.32 for 1~2 shots, 0.318 for 5-way and 0.434 for 10-way 5~10 shots.
+    Every method can do that (`path = true`): this is NNShot with it. `tau` is the power that transitions are raised to,
+    beside the words' probabilities at `temperature`: the Few-NERD toolkit takes 0.32 for 1~2 shots, 0.318 for 5-way and
+    0.434 for 10-way 5~10 shots. Tune both on validation data.
     """
 
-    transitions: Tensor
+    start_tau = 0.32
 
-    def __init__(self, *, tau: float = 0.32, transitions: list[float] | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        if tau < 0:
-            raise ConfigError(f"tau {tau} must be at least 0; 0 makes every transition as likely as any other")
-        self.tau = tau
-        self.given = transitions is not None
-        values = [float("nan")] * len(MOVES) if transitions is None else _checked(transitions)
-        self.register_buffer("transitions", torch.tensor(values, dtype=torch.float64))
-
-    @torch.no_grad()
-    def setup(self, pool: Pool, encoder: Encoder) -> None:
-        """Count the abstract transitions of the training data."""
-        if not self.given:
-            self.transitions.copy_(abstract_transitions(pool))
-
-    def decode(self, scores: Tensor, task: Task) -> Tensor:
-        """Find the best path through each sentence."""
-        if task.way == 1 or bool(self.transitions.isnan().any()):
-            return super().decode(scores, task)
-        start, moves = self.expanded(task.way - 1)
-        emissions = F.log_softmax(scores.double() / self.log_temperature.exp(), -1)
-        return best_paths(emissions, task.query_offsets, start, moves)
-
-    def expanded(self, types: int) -> tuple[Tensor, Tensor]:
-        """Log probabilities of first labels (N + 1,) and of moves (N + 1, N + 1): shared evenly among the types."""
-        start_o, start_i, o_o, o_i, i_o, same, other = self.transitions.tolist()
-        rows = torch.full(
-            (types + 2, types + 1), other / max(1, types - 1), dtype=torch.float64
-        )  # from: start, O, types
-        rows[0], rows[1], rows[2:, 0] = start_i / types, o_i / types, i_o
-        rows[0, 0], rows[1, 0] = start_o, o_o
-        rows[2:, 1:].fill_diagonal_(same)
-        rows = F.normalize(rows.to(self.transitions.device) ** self.tau, p=1, dim=1).clamp(min=LEAST).log()
-        return rows[0], rows[1:]
-
-
-def abstract_transitions(pool: Pool) -> Tensor:
-    """Count the moves of the labels in each sentence, as probabilities in the order of MOVES."""
-    offsets = np.arange(len(pool) + 1) if pool.offsets is None else pool.offsets
-    starts, ends = offsets[:-1], offsets[1:]
-    first = pool.labels[starts[ends > starts]]
-    inner = np.ones(len(pool.labels), bool)
-    inner[starts[ends > starts]] = False  # the first word of a sentence follows none
-    after = np.flatnonzero(inner)
-    before, here = pool.labels[after - 1], pool.labels[after]
-    from_o, to_o, same = before == OUTSIDE, here == OUTSIDE, before == here
-    counts = [
-        (first == OUTSIDE).sum(),
-        (first != OUTSIDE).sum(),
-        (from_o & to_o).sum(),
-        (from_o & ~to_o).sum(),
-        (~from_o & to_o).sum(),
-        (~from_o & same).sum(),
-        (~from_o & ~to_o & ~same).sum(),
-    ]
-    return torch.tensor(_normalised([float(count) for count in counts]), dtype=torch.float64)
-
-
-def _checked(values: list[float]) -> list[float]:
-    if len(values) != len(MOVES) or min(values) < 0 or not all(sum(values[source]) for source in SOURCES):
-        raise ConfigError(
-            f"transitions {values} will not do; give seven numbers from 0 on, for one source not all 0: "
-            f"{', '.join(MOVES)}"
-        )
-    return _normalised(values)
-
-
-def _normalised(values: list[float]) -> list[float]:
-    """Make the numbers of each source add up to 1; a source that never occurs moves anywhere alike."""
-    shares: list[float] = []
-    for part in (values[source] for source in SOURCES):
-        shares += [value / sum(part) if sum(part) else 1 / len(part) for value in part]
-    return shares
+    def __init__(self, *, path: bool = True, **options: Any) -> None:
+        super().__init__(path=path, **options)

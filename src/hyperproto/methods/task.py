@@ -42,11 +42,20 @@ class Task:
     classes: Tensor  # (B, N) the pool's classes
     query_offsets: Tensor  # (B, n_query_items + 1) the units of each query item: sentence borders
     items: TaskItems | None = None
+    support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
 
     @property
     def way(self) -> int:
         """How many classes."""
         return self.classes.shape[1]
+
+    def support_items(self) -> Tensor:
+        """Which item of its episode each support unit is of, (B, S); padding is of none there is."""
+        places = torch.arange(self.support.shape[1], device=self.support.device).expand(self.support_y.shape)
+        if self.support_offsets is None:
+            return places
+        ends = self.support_offsets[:, 1:].to(self.support.device).contiguous()
+        return torch.searchsorted(ends, places.contiguous(), right=True)
 
     def middle(self) -> Tensor:
         """Mean of the support, (B, 1, *feature_shape)."""
@@ -72,6 +81,7 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         classes=_padded([episode.classes for episode in episodes], PAD).to(device),
         query_offsets=_offsets(units, [episode.query for episode in episodes]),
         items=items,
+        support_offsets=_offsets(units, [episode.support for episode in episodes]),
     )
 
 

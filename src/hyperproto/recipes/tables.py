@@ -1,7 +1,7 @@
 """Tables of the paper: what was measured (`[table]`) and every published row (`[[published]]`), beside the recipes."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, ValidationError
 
@@ -21,6 +21,7 @@ class Column(Section):
     split: str = "test"
     way: PositiveInt
     shot: SomeShot
+    query: PositiveInt | None = None  # None: as the table says
 
 
 class Published(Section):
@@ -29,11 +30,14 @@ class Published(Section):
     method: str
     backbone: str
     numbers: dict[str, Number]  # by column
+    precision: dict[str, Number] = Field(default_factory=dict)  # where the numbers are F1
+    recall: dict[str, Number] = Field(default_factory=dict)
     note: str = ""
 
-    def printed(self, column: str) -> str:
+    def printed(self, column: str, part: Literal["numbers", "precision", "recall"] = "numbers") -> str:
         """One number as it stands in the paper; nothing where it has none."""
-        return " ± ".join(f"{value:.2f}" for value in self.numbers.get(column, []))
+        numbers: dict[str, list[float]] = getattr(self, part)
+        return " ± ".join(f"{value:.2f}" for value in numbers.get(column, []))
 
 
 class Table(Section):
@@ -42,6 +46,7 @@ class Table(Section):
     name: str
     title: str
     notes: list[str] = Field(default_factory=list)
+    metric: Literal["accuracy", "f1"] = "accuracy"  # f1: of exact spans, counted as the Few-NERD toolkit does
     episodes: int = Field(ge=2)  # one has no interval
     query: PositiveInt
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -123,6 +128,6 @@ def _contradictions(table: Table) -> list[str]:
     return problems + [
         f"published {row.method}, {row.backbone}: {unknown_name('column', name, names)}"
         for row in table.published
-        for name in row.numbers
+        for name in {**row.numbers, **row.precision, **row.recall}
         if name not in names
     ]

@@ -34,17 +34,19 @@ class BayesFit:
     gain: Array  # (...) b of A = (I + b R^T R)^(-1/2), R the residuals
 
 
-def fit_bayes(stats: Statistics, prior_ratio: float = PRIOR_RATIO) -> BayesFit:
+def fit_bayes(stats: Statistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None) -> BayesFit:
     """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
 
     `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
-    classes are compact, deserves less than the default, which fits frozen text encoders.
+    classes are compact, deserves less than the default, which fits frozen text encoders. `worth` (..., N) says how many
+    independent examples those of a class are worth, where they are not: that is what its mean is believed by.
 
     Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
     that do not differ), there is no whitening, no radius, and k is the prior.
     """
     xp = array_namespace(stats.mean)
     count = stats.count
+    worth = count if worth is None else worth
     filled = xp.sum(xp.astype(count > 0, count.dtype), axis=-1)  # (...) classes that have examples
     dof = xp.sum(at_least(count - 1, 0.0), axis=-1)
     known = (dof > 0) & (filled > 1) & stats.scattered
@@ -58,16 +60,16 @@ def fit_bayes(stats: Statistics, prior_ratio: float = PRIOR_RATIO) -> BayesFit:
     pooled = stats.sum(distance) / at_least(several, 1.0)
     own = xp.where(count > 1, stats.average(distance), pooled[..., None])  # (..., N) scatter of each class
     # The common part v / K of the bias is absorbed by the shrunken centre; what is left is a class's own excess.
-    eps = trust(count) * (own - pooled[..., None]) / positive(count)
+    eps = trust(worth) * (own - pooled[..., None]) / positive(worth)
 
-    measured = variance_ratio(mean, count, xp.where(known, pooled, 1.0), filled, prior_ratio)
+    measured = variance_ratio(mean, worth, xp.where(known, pooled, 1.0), filled, prior_ratio)
     ratio = xp.where(known, measured, prior_ratio)
-    weight = count / (count + ratio[..., None])
+    weight = worth / (worth + ratio[..., None])
     middle = weighted_mean(weight, mean)  # (..., 1, D)
     return BayesFit(
         center=middle + weight[..., None] * (mean - middle),
         bias_radius=eps,
-        extent_radius=root(own * (1 + 1 / (count + ratio[..., None]))),
+        extent_radius=root(own * (1 + 1 / (worth + ratio[..., None]))),
         whiten=whiten,
         scatter=xp.where(known, pooled, 0.0),
         ratio=ratio,

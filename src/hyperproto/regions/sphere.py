@@ -9,6 +9,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.regions.arrays import Array, positive, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO, fit_bayes
+from hyperproto.regions.groups import effective_count
 from hyperproto.regions.statistics import ClassStatistics, Statistics, extent_radius, pooled_scatter
 from hyperproto.regions.whitening import Whitening
 
@@ -48,23 +49,30 @@ class Sphere(Region):
         squared: bool = True,
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
+        groups: Array = None,
+        correlation: float = 0.0,
     ) -> Self:
         """Estimate centres and radii from the support.
 
         - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
-          within- to between-class variance that it expects.
+          within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
+          see `hyperproto.regions.groups`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre (squared if `squared`), times
           `radius_weight`.
         - "point": eps_n = 0.
         """
         check_mode(cls, mode)  # before the support is looked at
+        stats = ClassStatistics.of(support, labels, way)
+        if correlation and mode != "bayes":
+            raise ConfigError(f"only the fit mode 'bayes' asks how far examples are to be believed; {mode!r} does not")
         return cls.from_statistics(
-            ClassStatistics.of(support, labels, way),
+            stats,
             mode=mode,
             squared=squared,
             radius_weight=radius_weight,
             prior_ratio=prior_ratio,
+            worth=effective_count(stats.member, groups, correlation) if correlation else None,
         )
 
     @classmethod
@@ -76,6 +84,7 @@ class Sphere(Region):
         squared: bool = True,
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
+        worth: Array = None,
     ) -> Self:
         """Estimate centres and radii, as `fit` does; only "bayes" and the unsquared "paper" need the examples."""
         check_mode(cls, mode)
@@ -84,7 +93,7 @@ class Sphere(Region):
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
         if mode == "bayes":
-            return cls(**vars(fit_bayes(stats, prior_ratio)), squared=squared, under_root=True)
+            return cls(**vars(fit_bayes(stats, prior_ratio, worth)), squared=squared, under_root=True)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":

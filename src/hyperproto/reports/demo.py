@@ -93,7 +93,7 @@ def _contenders(source: Source) -> list[Contender]:
 
 
 def _cells(result: Result) -> str:
-    accuracy, ci95 = mean_interval(result.accuracies)
+    accuracy, ci95 = mean_interval(result.values)
     return f"{100 * accuracy:.2f} ± {100 * ci95:.2f}"
 
 

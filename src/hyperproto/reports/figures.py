@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hyperproto.data import IntArray, Pool
 from hyperproto.episodes import Episode
 from hyperproto.regions import Sphere
+from hyperproto.training.metrics import METRICS, validated
 
 Floats = NDArray[np.floating[Any]]
 
@@ -84,17 +85,17 @@ def class_map(vectors: Floats, labels: IntArray, names: Sequence[str], title: st
 
 
 def training_curves(metrics: Sequence[dict[str, Any]], title: str) -> bytes:
-    """Each part of the loss, and the accuracy on the validation episodes with its interval, over the steps."""
+    """Each part of the loss, and what the validation episodes measured with its interval, over the steps."""
     figure = Figure(figsize=(6.5, 3.6), layout="constrained")
     axis = figure.subplots()
-    known = {"step", "accuracy", "ci95", "radii", "radius_spread"}
+    known = {"step", *METRICS, "ci95", "precision", "recall", "radii", "radius_spread"}
     for part in sorted(metrics[0].keys() - known):
         axis.plot([row["step"] for row in metrics], [row[part] for row in metrics], label=f"loss: {part}", linewidth=1)
-    validated = [row for row in metrics if "accuracy" in row]
+    metric, validations = validated(metrics)
     right = axis.twinx()
-    accuracy, ci95 = ([100 * row[key] for row in validated] for key in ("accuracy", "ci95"))
-    right.errorbar([row["step"] for row in validated], accuracy, ci95, color="black", marker="o", markersize=4)
-    right.set_ylabel("validation accuracy, %")
+    values, ci95 = ([100 * row[key] for row in validations] for key in (metric, "ci95"))
+    right.errorbar([row["step"] for row in validations], values, ci95, color="black", marker="o", markersize=4)
+    right.set_ylabel(f"validation {metric}, %")
     axis.set_xlabel("training step")
     axis.set_ylabel("loss")
     axis.legend(fontsize=8, loc="center right")

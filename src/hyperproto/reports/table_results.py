@@ -22,22 +22,31 @@ class Variant:
     def over_seeds(self, column: str) -> Result:
         """Average the runs episode by episode: all of them saw the same ones."""
         results = self.results[column]
-        return Result(self.label, results[0].settings, np.mean([result.accuracies for result in results], axis=0))
+        values = np.mean([result.values for result in results], axis=0)
+        return Result(self.label, results[0].settings, values, metric=results[0].metric)
 
     def value(self, column: str) -> tuple[float, float, float | None] | None:
         """Mean over runs, its 95 % interval over episodes, standard deviation between runs; None: not measured."""
         if column not in self.results:
             return None
-        means = [result.accuracies.mean() for result in self.results[column]]
+        means = [result.values.mean() for result in self.results[column]]
         deviation = float(np.std(means, ddof=1)) if len(means) > 1 else None
-        return *mean_interval(self.over_seeds(column).accuracies), deviation
+        return *mean_interval(self.over_seeds(column).values), deviation
+
+    def precision_recall(self, column: str) -> tuple[float, float] | None:
+        """Mean over runs of both, where words are tagged, counted as the F1 is."""
+        results = self.results.get(column)
+        if not results or results[0].metric != "f1":
+            return None
+        found = [result.metrics[result.settings["convention"]] for result in results]
+        return float(np.mean([f["precision"] for f in found])), float(np.mean([f["recall"] for f in found]))
 
     def to_json(self) -> dict[str, Any]:
         """All of it: over seeds, and run by run."""
         columns = {}
         for column, results in self.results.items():
             mean, ci95, deviation = self.value(column) or (None, None, None)
-            own = {"accuracy": mean, "ci95": ci95, "sd_between_seeds": deviation}
+            own = {results[0].metric: mean, "ci95": ci95, "sd_between_seeds": deviation}
             columns[column] = {**own, "runs": [result.to_json() for result in results]}
         return {"label": self.label, "columns": columns}
 
@@ -108,7 +117,10 @@ class TableReport:
         rows = []
         for row in self.table.published:
             groups, started, to_run = self.of(row)
-            published = {"method": row.method, "backbone": row.backbone, "percent": row.numbers, "note": row.note}
+            published: dict[str, Any] = {"method": row.method, "backbone": row.backbone, "percent": row.numbers}
+            published |= {"note": row.note}
+            if row.precision:
+                published |= {"precision": row.precision, "recall": row.recall}
             ours = [group.to_json() for group in groups]
             begun = [{"folder": str(run.folder), "step": run.step} for run in started]
             rows.append({"published": published, "ours": ours, "started": begun, "to_run": to_run})
@@ -117,6 +129,7 @@ class TableReport:
             "table": self.table.name,
             "version": __version__,
             "title": self.table.title,
+            "metric": self.table.metric,
             "notes": self.table.notes,
             "episodes": self.episodes,
             "query": self.table.query,
@@ -133,5 +146,5 @@ class TableReport:
         for group in self.groups:
             if column in group.own.results:
                 own = group.own.over_seeds(column)
-                results.append(Result(f"{group.label}: {own.label}", own.settings, own.accuracies))
+                results.append(Result(f"{group.label}: {own.label}", own.settings, own.values))
         return compare(results)

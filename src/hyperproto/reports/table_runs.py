@@ -10,6 +10,7 @@ from hyperproto.encoders.images import ImageEncoder
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.recipes import WORDS, Paper, Recipe, Table, parse, recipes_of
 from hyperproto.training import Run, load_recipe
+from hyperproto.training.metrics import validated
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,8 @@ def _progress(recipe: Recipe, run: Run) -> tuple[int, bool]:
     """Tell the last step that was logged, and whether it is the end: of all steps, or of patience."""
     rows = run.read_metrics() if run.metrics.exists() else []
     step = rows[-1]["step"] if rows else 0
-    accuracies = [row["accuracy"] for row in rows if "accuracy" in row]
-    stale = len(accuracies) - 1 - accuracies.index(max(accuracies)) if accuracies else 0
+    metric, validations = validated(rows)
+    values = [row[metric] for row in validations]
+    stale = len(values) - 1 - values.index(max(values)) if values else 0
     patience = recipe.training.patience
     return step, step >= recipe.training.steps or (patience is not None and stale >= patience)

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from rich.table import Table as RichTable
 
+from hyperproto.recipes import Published
 from hyperproto.reports.console import describe, percent
 from hyperproto.reports.table_results import Group, TableReport
 
+FEW = 4  # recipes to run that are listed in the table itself, and not below it
 HEAD = ("row", "backbone, or how it was evaluated")
 
 
@@ -28,10 +30,12 @@ def lines(report: TableReport) -> list[Line]:
     for row in report.table.published:
         groups, started, to_run = report.of(row)
         found.append(Line(row.method, row.backbone, [row.printed(name) for name in columns], published=True))
+        if row.precision:
+            found.append(Line("", "precision / recall", [_parts(row, name) for name in columns]))
         for group in groups:
             found += _group(group, columns)
         found += [Line(f"{run.label([run.seed])}; no model yet", str(run.folder), empty) for run in started]
-        found += [Line(f"to run: {name}", "", empty) for name in to_run]
+        found += [Line(f"to run: {name}", "", empty) for name in to_run if len(to_run) <= FEW]
     return found
 
 
@@ -40,16 +44,23 @@ def _group(group: Group, columns: list[str]) -> list[Line]:
     labels = [group.label] + [""] * (len(group.variants) - 1)
     variants = group.variants.values()
     return [
-        Line(label, variant.label, [_cell(variant.value(name)) for name in columns])
+        Line(label, variant.label, [_cell(variant.value(name), variant.precision_recall(name)) for name in columns])
         for label, variant in zip(labels, variants, strict=True)
     ]
 
 
-def _cell(value: tuple[float, float, float | None] | None) -> str:
+def _parts(row: Published, column: str) -> str:
+    """Precision and recall as the paper prints them."""
+    parts = [row.printed(column, "precision"), row.printed(column, "recall")]
+    return " / ".join(parts) if all(parts) else ""
+
+
+def _cell(value: tuple[float, float, float | None] | None, parts: tuple[float, float] | None) -> str:
     if value is None:
         return ""
     mean, ci95, deviation = value
-    return f"{percent(mean)} ± {percent(ci95)}" + ("" if deviation is None else f", sd {percent(deviation)}")
+    words = f"{percent(mean)} ± {percent(ci95)}" + ("" if deviation is None else f", sd {percent(deviation)}")
+    return words if parts is None else f"{words} ({percent(parts[0])} / {percent(parts[1])})"
 
 
 def caption(report: TableReport) -> list[str]:
@@ -60,10 +71,14 @@ def caption(report: TableReport) -> list[str]:
         "several seeds, the mean over them and sd, the standard deviation between them. An empty cell: nothing was run."
     ]
     for column in table.columns:
-        task = {"query": table.query, "episodes": report.episodes, "seed": table.seed}
-        drawn = report.hashes.get(column.name, "none (nothing was run)")
-        words.append(f"{column.name}: {describe({**column.model_dump(), **task, 'episode_hash': drawn})}")
-    words += [f"{row.method}, {row.backbone}: {row.note}" for row in table.published if row.note]
+        task = {"query": column.query or table.query, "episodes": report.episodes, "seed": table.seed}
+        drawn = {"episode_hash": report.hashes.get(column.name, "none (nothing was run)")}
+        tagged = {"convention": "toolkit"} if table.metric == "f1" else {}
+        words.append(f"{column.name}: {describe({**column.model_dump(), **task, **drawn, **tagged})}")
+    for row in table.published:
+        *_, to_run = report.of(row)
+        words += [f"{row.method}, {row.backbone}: {row.note}"] if row.note else []
+        words += [f"{row.method}, {row.backbone}, to run: {', '.join(to_run)}"] if len(to_run) > FEW else []
     return [*words, *table.notes, *report.remarks]
 
 

@@ -1,11 +1,11 @@
 """A table of the paper, and beside each published row the runs that reproduce it, all on the same episodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from hyperproto.data import Pool, open_pool
-from hyperproto.episodes import Episode, EpisodeSampler
+from hyperproto.episodes import Episode, make_sampler
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
 from hyperproto.methods import METHODS, Method
@@ -15,7 +15,8 @@ from hyperproto.reports.table_results import Group, TableReport
 from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
 from hyperproto.training.selection import Source, run_source, select
 
-BASELINES = ("protonet", "cosine", "simpleshot")  # on every run's encoder: what a trained method must beat
+# On every run's encoder: what a trained method must beat.
+BASELINES = {"accuracy": ("protonet", "cosine", "simpleshot"), "f1": ("protonet", "cosine", "nnshot", "structshot")}
 
 
 def make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) -> TableReport:
@@ -74,31 +75,34 @@ def _evaluate_run(
     except HyperProtoError as error:  # one bad run must not cost the others
         report.remarks.append(f"{run.folder} is left out: {' '.join(str(error).split())}")
         return
-    contenders = table_contenders(source)
+    contenders = table_contenders(source, BASELINES[report.table.metric])
     encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, _noted(show, "encode"), cached=True)}
     own = {"recipe": run.name or None, "training_seed": run.seed}
-    task = {"query": report.table.query, "episodes": report.episodes, "seed": report.table.seed}
+    task = {"episodes": report.episodes, "seed": report.table.seed}
     for column, episodes in drawn:
-        settings = {**own, "column": column.name, "way": column.way, "shot": column.shot, **task}
-        results = evaluate_contenders(contenders, pool, episodes, settings, encoded, _noted(show, column.name))
+        query = column.query or report.table.query
+        settings = {**own, "column": column.name, "way": column.way, "shot": column.shot, "query": query, **task}
+        here = _noted(show, column.name)
+        results = evaluate_contenders(contenders, pool, episodes, settings, encoded, here, convention="toolkit")
         group.add(column.name, results)
         report.hashes[column.name] = results[0].settings["episode_hash"]
 
 
-def table_contenders(source: Source) -> list[Contender]:
+def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accuracy"]) -> list[Contender]:
     """Name what is measured on a run: its own method as it was trained, the paper's way and ours; the baselines."""
     assert source.method is not None  # a run has one
     assert source.method_name is not None
     cls: type[Method] = METHODS.get(source.method_name)
     fits = [fit for fit in dict.fromkeys((source.method.fit, "paper", cls.fits[0])) if fit in cls.fits]
-    methods = list(dict.fromkeys((source.method_name, *BASELINES)))
+    methods = list(dict.fromkeys((source.method_name, *baselines)))
     return select([source], methods, fits, [], {})
 
 
 def _draw(report: TableReport, column: Column, pool: Pool) -> list[Episode]:
     table = report.table
     with _naming(table, column):
-        sampler = EpisodeSampler(pool, way=column.way, shot=column.shot, query=table.query, seed=table.seed)
+        query = column.query or table.query
+        sampler = make_sampler(pool, way=column.way, shot=column.shot, query=query, seed=table.seed)
         return sampler.draw(report.episodes)
 
 

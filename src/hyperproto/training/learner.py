@@ -53,6 +53,7 @@ class Learner(nn.Module):
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data."""
         self.train()
+        self.method.read_labels(pool)
         self.method.setup(pool, self.features)
 
     def take_encoder(self, other: "Learner", where: object) -> None:

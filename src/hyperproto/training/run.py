@@ -26,7 +26,7 @@ class Run:
 
     def claim(self, recipe: Recipe, pool: Pool) -> None:
         """Write the resolved configuration, or make sure that the run already there has the same, and the same data."""
-        data = {"n_classes": pool.n_classes, "data_digest": pool.digest}
+        data = {"n_classes": pool.n_labels, "data_digest": pool.digest}
         config = {"version": __version__, **data, "recipe": recipe.model_dump(mode="json")}
         if not self.config.exists():
             with atomic_write(self.config) as file:

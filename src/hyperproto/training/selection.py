@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hyperproto.data import Pool, find_dataset, open_pool
+from hyperproto.data import Pool, open_pool, training_split
 from hyperproto.encoders import Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center
@@ -28,7 +29,12 @@ class Source:
     method: Method | None = None  # a run's own, with its learned parameters
     method_name: str | None = None
     method_options: dict[str, Any] = field(default_factory=dict)  # what the run's recipe said of it
-    train_data: tuple[str, str] | None = None  # spec and split that center-unit takes its mean from
+    train_data: tuple[str, str] | None = None  # spec and split that center-unit and a method's `setup` look at
+
+    @cached_property
+    def train_pool(self) -> Pool | None:
+        """The training data, opened once; None where there are none."""
+        return None if self.train_data is None else open_pool(*self.train_data)
 
 
 def run_source(folder: str, pool: Pool) -> Source:
@@ -50,15 +56,15 @@ def run_source(folder: str, pool: Pool) -> Source:
     )
 
 
-def encoder_source(spec: str, pool: Pool) -> Source:
-    """Make a ready encoder for a pool; `center-unit` uses the training split of the same data, where it has one."""
+def encoder_source(spec: str, pool: Pool, data: str | None = None) -> Source:
+    """Make a ready encoder for a pool; training data are those of `data` (default: the pool's own), if it has any."""
     name, options = resolve_encoder(spec, {}, pool)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = make_encoder(name, options).eval().to(default_device())
-    dataset, argument = find_dataset(pool.name)
-    has_train = "train" in dataset.splits(argument) and pool.split != "train"
-    train_data = (pool.name, "train") if has_train else None
+    data = data or pool.name
+    split = training_split(data)
+    train_data = None if split is None or (data, split) == (pool.name, pool.split) else (data, split)
     return Source(spec, {"run": None, "encoder": spec}, encoder, transform="none", train_data=train_data)
 
 
@@ -148,15 +154,28 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
     merged = {key: value for key, value in {**own, **given}.items() if key != "fit"}
     shape = source.encoder.feature_shape
     if source.method is None or name != source.method_name:
-        return make_method(name, feature_shape=shape, fit=fit, **merged).eval(), merged
+        return _informed(make_method(name, feature_shape=shape, fit=fit, **merged), name, source), merged
     if not given:
         return source.method.with_fit(fit), merged
     method = make_method(name, feature_shape=shape, n_classes=source.method.n_classes, fit=fit, **merged)
-    method.load_state_dict(source.method.state_dict(), strict=False)  # what it learned, as far as the options keep it
-    return method.eval(), merged
+    given_state = {state for option, state in cls.option_state.items() if option in given}
+    learned = {key: value for key, value in source.method.state_dict().items() if key not in given_state}
+    method.load_state_dict(learned, strict=False)  # what it learned, as far as the options keep it
+    return _informed(method, name, source), merged
+
+
+def _informed(method: Method, name: str, source: Source) -> Method:
+    """Show a method the labels of the training data, if it has something to find there."""
+    wanted = method.found_in_labels
+    if wanted is not None:
+        if source.train_pool is None:
+            raise ConfigError(
+                f"{name} finds its {wanted} in training data, and {source.label} comes without any here; "
+                f"give them: -o {wanted}=..."
+            )
+        method.read_labels(source.train_pool)
+    return method.eval()
 
 
 def _center(source: Source) -> Tensor | None:
-    if source.train_data is None:
-        return None
-    return training_center(source.encoder, open_pool(*source.train_data), cached=True)
+    return None if source.train_pool is None else training_center(source.encoder, source.train_pool, cached=True)

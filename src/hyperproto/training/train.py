@@ -11,16 +11,16 @@ from torch.optim import Optimizer
 
 from hyperproto.data import Pool, Progress, open_pool
 from hyperproto.encoders import default_device
-from hyperproto.episodes import BatchSampler, Episode, EpisodeSampler
+from hyperproto.episodes import BatchSampler, Episode, make_sampler
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import EncodedPool, episode_accuracies, mean_interval, training_center
 from hyperproto.recipes import Recipe, run_name
 from hyperproto.training.checkpoint import fill, load_tensors, optimiser_tensors, restore_optimisers, save_tensors
 from hyperproto.training.learner import Learner
 from hyperproto.training.optimisers import make_optimiser, rate
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
+from hyperproto.training.validation import Measured, Validation
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class State:
     """Where a run stands: with the weights and the optimisers' memory, all that a checkpoint holds."""
 
     step: int = 0
-    best_accuracy: float = -1.0
+    best: float = -1.0  # validation, whatever it measures
     best_step: int = 0
     stale: int = 0  # validations since the best one
     metrics_length: int = 0  # bytes of metrics.jsonl that belong to it
@@ -47,15 +47,16 @@ class Report:
     step: int
     steps: int
     loss: float
-    accuracy: float | None  # of the last validation
+    measured: Measured | None  # by the last validation
     monitor: dict[str, Any]
 
     def words(self) -> str:
         """Say it in a few words."""
-        accuracy = "" if self.accuracy is None else f"  accuracy {100 * self.accuracy:.1f} %"
+        last = self.measured
+        metric = "" if last is None else f"  {last.metric} {100 * last.value:.1f} %"
         spread = self.monitor.get("radius_spread")
         radii = "" if spread is None else f"  radius spread {spread:.3g}"
-        return f"{self.recipe}: loss {self.loss:.3f}{accuracy}{radii}"
+        return f"{self.recipe}: loss {self.loss:.3f}{metric}{radii}"
 
 
 OnStep = Callable[[Report], None]
@@ -87,10 +88,10 @@ def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress |
 
 
 def _train(
-    recipe: Recipe, pool: Pool, validation: "Validation", run: Run, start: Run | None, on_step: OnStep | None
+    recipe: Recipe, pool: Pool, validation: Validation, run: Run, start: Run | None, on_step: OnStep | None
 ) -> None:
     config = recipe.training
-    learner = Learner.build(recipe, pool.n_classes).to(default_device())
+    learner = Learner.build(recipe, pool.n_labels).to(default_device())
     prepared = learner.features.prepared(pool)
     draw = _drawer(recipe, pool)
     params = learner.parameters_by_optimiser(list(recipe.optim))
@@ -116,6 +117,7 @@ def _train(
 
     # Learning phase
     rows: list[dict[str, Any]] = []
+    measured: Measured | None = None
     while not state.finished(recipe):
         step = state.step
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
@@ -134,7 +136,8 @@ def _train(
         row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
         last = state.step == config.steps
         if state.step % config.validate_every == 0 or last:
-            state, row["accuracy"], row["ci95"] = validation.validate(learner, run, state)
+            state, measured = _validate(validation, learner, run, state)
+            row |= measured.row()
         if len(row) > 1 + len(losses) or state.step % config.log_every == 0:
             rows.append({**row, **learner.method.monitor()})
         if state.step % config.checkpoint_every == 0 or state.finished(recipe):
@@ -142,9 +145,7 @@ def _train(
             rows = []
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
         if on_step is not None:
-            on_step(
-                Report(recipe.name, state.step, config.steps, loss.item(), validation.last, learner.method.monitor())
-            )
+            on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, learner.method.monitor()))
 
 
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
@@ -154,7 +155,8 @@ def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
         batches = BatchSampler(pool, size=recipe.batches.size, seed=seed)
         return lambda step: batches.draw(1, start=step)
     assert task is not None  # the schema sees to it
-    sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=seed)
+    shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": seed, **task.k2k()}
+    sampler = make_sampler(pool, **shape)
     return lambda step: sampler.draw(task.batch, start=step * task.batch)
 
 
@@ -176,30 +178,13 @@ def _update(
         optimiser.step()
 
 
-class Validation:
-    """The validation episodes; keeps the best weights as the run's model."""
-
-    def __init__(self, recipe: Recipe, train_pool: Pool, on_data: Progress | None = None) -> None:
-        task = recipe.validation
-        self.pool = open_pool(recipe.data.spec, task.split, on_data)
-        sampler = EpisodeSampler(self.pool, way=task.way, shot=task.shot, query=task.query, seed=task.seed)
-        self.episodes = sampler.draw(task.episodes)
-        self.train_pool = train_pool
-        self.last: float | None = None
-
-    def validate(self, learner: Learner, run: Run, state: State) -> tuple[State, float, float]:
-        """Measure the learner on unseen classes; save it if it is the best so far."""
-        features = learner.features
-        if features.transform.kind == "center-unit":
-            features.transform.set_center(training_center(features.encoder, self.train_pool))
-        encoded = EncodedPool.encode(features.encoder, self.pool)
-        correct, total = episode_accuracies(learner.method, features.transform, encoded, self.episodes)
-        accuracy, ci95 = mean_interval(correct.sum(1) / total.sum(1))
-        self.last = accuracy
-        if accuracy <= state.best_accuracy:
-            return replace(state, stale=state.stale + 1), accuracy, ci95
-        save_tensors(run.model, learner.state_dict(), {"step": state.step, "accuracy": accuracy})
-        return replace(state, best_accuracy=accuracy, best_step=state.step, stale=0), accuracy, ci95
+def _validate(validation: Validation, learner: Learner, run: Run, state: State) -> tuple[State, Measured]:
+    """Measure the learner; keep its weights as the run's model if they are the best so far."""
+    found = validation.measure(learner)
+    if found.value <= state.best:
+        return replace(state, stale=state.stale + 1), found
+    save_tensors(run.model, learner.state_dict(), {"step": state.step, found.metric: found.value})
+    return replace(state, best=found.value, best_step=state.step, stale=0), found
 
 
 def _named(learner: Learner) -> dict[str, Tensor]:

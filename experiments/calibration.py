@@ -1,0 +1,84 @@
+"""Are probabilities what they say? Calibration error before and after the temperature, against scikit-learn's way."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from experiments.contenders import EXACT, Labels, logistic
+from experiments.draws import Supports
+from experiments.feature_transform import Features
+from experiments.folds import folds
+from experiments.intents import Intents
+from experiments.rows import Tally
+from hyperproto import HypersphereClassifier
+
+BINS = 15
+REFERENCE = ("hypersphere, temperature fitted",)
+STRENGTH = 10.0  # C of the logistic regression that scikit-learn calibrates: one search inside another would take long
+
+Probabilities = NDArray[np.floating[Any]]
+
+
+def calibration(data: Intents, shots: Sequence[str], draws: int, prior_ratio: float) -> dict[str, Any]:
+    """Run it, with the transform `unit` everywhere."""
+    tally, supports = Tally("shots", "method"), Supports(data.name, data.train_y, shots, draws)
+    for shot, rows in supports:
+        x, y = data.train[rows], data.train_y[rows]
+        for name, model in models(y, prior_ratio).items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
+                probability = model.fit(x, y).predict_proba(data.test)
+            tally.add((shot, name), **errors(probability, data.test_y))
+    return {
+        "reference": REFERENCE[0],
+        "bins": BINS,
+        "supports": supports.hashes,
+        "results": tally.rows(),
+        "comparisons": tally.against(REFERENCE, ("ece", "log_loss", "brier")),
+    }
+
+
+def models(y: Labels, prior_ratio: float) -> dict[str, Any]:
+    """What competes; scikit-learn calibrates where some class has two examples."""
+    raw = HypersphereClassifier(temperature=1.0, prior_ratio=prior_ratio)
+    regression = make_pipeline(Features("unit"), LogisticRegression(C=STRENGTH, max_iter=1000, tol=EXACT))
+    found = {
+        "hypersphere, temperature 1": raw,
+        "hypersphere, temperature fitted": HypersphereClassifier(prior_ratio=prior_ratio),
+        "logistic regression": make_pipeline(Features("unit"), logistic(y)),
+        f"logistic regression, C={STRENGTH:g}": regression,
+    }
+    if (split := folds(y)) is not None:
+        for method in ("sigmoid", "temperature"):
+            for name, model in (("hypersphere", raw), (f"logistic regression, C={STRENGTH:g}", regression)):
+                calibrated = CalibratedClassifierCV(model, method=method, cv=split)
+                found[f"{name}, CalibratedClassifierCV {method}"] = calibrated
+    return found
+
+
+def errors(probability: Probabilities, y: Labels) -> dict[str, float]:
+    """Expected calibration error of the likeliest class, log loss, Brier score, and accuracy."""
+    own = probability[np.arange(len(y)), y]
+    squares = (probability**2).sum(axis=1) - 2 * own + 1
+    return {
+        "ece": expected_calibration_error(probability, y),
+        "log_loss": float(-np.log(np.maximum(own, 1e-12)).mean()),
+        "brier": float(squares.mean()),
+        "accuracy": float((probability.argmax(axis=1) == y).mean()),
+        "confidence": float(probability.max(axis=1).mean()),
+    }
+
+
+def expected_calibration_error(probability: Probabilities, y: Labels) -> float:
+    """The mean difference of confidence and accuracy over bins of equal width, weighted by how full they are."""
+    confidence = probability.max(axis=1)
+    right = probability.argmax(axis=1) == y
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gap = np.bincount(place, confidence - right, BINS)
+    return float(np.abs(gap).sum() / len(y))

@@ -1,0 +1,130 @@
+"""Who competes: HypersphereClassifier in every form, and scikit-learn's classifiers, each with every transform."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
+
+from experiments.feature_transform import Features
+from experiments.folds import folds
+from hyperproto import HypersphereClassifier
+from hyperproto.regions import REGIONS
+from hyperproto.transforms import TRANSFORMS
+
+STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # C, of which cross-validation chooses
+PLAIN = 1.0  # C where no class has two examples
+SHRINKAGES = (0.1, 0.5, 0.9)
+BALANCED = "balanced_accuracy"  # what is cross-validated: the test texts are about as many of each class
+EXACT = 1e-6  # where logistic regression stops; at scikit-learn's default it stops long before it is fitted
+OURS = "hypersphere sphere bayes"
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with a transform. `make` is told the labels of the support; it gives None where the method cannot be."""
+
+    method: str
+    transform: str
+    make: Callable[[Labels], Any]
+    twin: str | None = None  # the method that it is where all classes have as many examples
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.method} {self.transform}"
+
+
+def contenders(prior_ratio: float) -> list[Contender]:
+    """All of them."""
+    found = []
+    for transform in TRANSFORMS:
+        for region, cls in REGIONS.items():
+            for mode in cls.modes:
+                settings: dict[str, Any] = {"region": region, "fit_mode": mode, "feature_transform": transform}
+                settings["prior_ratio"] = prior_ratio
+                found.append(Contender(f"hypersphere {region} {mode}", transform, _ours(settings)))
+        for name, make in BASELINES.items():
+            found.append(Contender(name, transform, _behind(transform, make), TWINS.get(name)))
+    return found
+
+
+def _ours(settings: dict[str, Any]) -> Callable[[Labels], Any]:
+    return lambda y: HypersphereClassifier(**settings)
+
+
+def _behind(transform: str, make: Callable[[Labels], Any]) -> Callable[[Labels], Any]:
+    def made(y: Labels) -> Any:
+        classifier = make(y)
+        return None if classifier is None else make_pipeline(Features(transform), classifier)
+
+    return made
+
+
+class CosinePrototypes(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """The class whose mean of unit vectors has the least angle."""
+
+    def fit(self, X: NDArray[Any], y: Labels) -> Self:
+        """Average."""
+        self.classes_ = np.unique(y)
+        unit = normalize(X)
+        self.centers_ = normalize(np.stack([unit[y == label].mean(axis=0) for label in self.classes_]))
+        return self
+
+    def decision_function(self, X: NDArray[Any]) -> NDArray[Any]:
+        """The cosines (n, N)."""
+        cosines: NDArray[Any] = normalize(X) @ self.centers_.T
+        return cosines
+
+    def predict(self, X: NDArray[Any]) -> Labels:
+        """The largest."""
+        predicted: Labels = self.classes_[self.decision_function(X).argmax(axis=1)]
+        return predicted
+
+
+def logistic(y: Labels, class_weight: str | None = None) -> Any:
+    """Logistic regression, its strength chosen by cross-validation where there is something to validate on."""
+    model = LogisticRegression(C=PLAIN, class_weight=class_weight, max_iter=1000, tol=EXACT)
+    split = folds(y)
+    return model if split is None else GridSearchCV(model, {"C": STRENGTHS}, cv=split, scoring=BALANCED)
+
+
+def discriminant(y: Labels, shrinkage: str | float = "auto") -> Any:
+    """Discriminant analysis with a shrunken covariance and uniform priors; it needs more examples than classes."""
+    way = len(np.unique(y))
+    if len(y) <= way:
+        return None
+    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=np.full(way, 1 / way))
+
+
+def searched_discriminant(y: Labels) -> Any:
+    """The same with a shrinkage by cross-validation, where the training parts have more examples than classes."""
+    model, split = discriminant(y, 0.5), folds(y)
+    if model is None or split is None or min(len(train) for train, _ in split.split()) <= len(np.unique(y)):
+        return model
+    return GridSearchCV(model, {"shrinkage": SHRINKAGES}, cv=split, scoring=BALANCED)
+
+
+BASELINES: dict[str, Callable[[Labels], Any]] = {
+    "nearest centroid": lambda y: NearestCentroid(),
+    "cosine prototypes": lambda y: CosinePrototypes(),
+    "1 nearest neighbour": lambda y: KNeighborsClassifier(1),
+    "5 nearest neighbours": lambda y: KNeighborsClassifier(5),
+    "logistic regression": logistic,
+    "logistic regression, balanced": lambda y: logistic(y, "balanced"),
+    "discriminant analysis, auto": discriminant,
+    "discriminant analysis": searched_discriminant,
+    "naive Bayes": lambda y: GaussianNB(),
+}
+TWINS = {"logistic regression, balanced": "logistic regression"}

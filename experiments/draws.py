@@ -1,0 +1,72 @@
+"""Supports: which texts of each class a classifier is given. Draw `i` of a seed is the same on every machine."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.episodes.random import raw_words, shuffled
+from hyperproto.errors import DataError
+
+EQUAL = ("1", "2", "5", "10")
+UNEQUAL = "unequal"  # 1 to 20 texts a class, k of them with probability proportional to 1 / k
+SHOTS = (*EQUAL, UNEQUAL)
+MOST = 20
+_ORDER, _COUNTS = 101, 102  # purposes of the random numbers; those of episodes are below 100
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The support of one draw: rows of the training texts, class after class."""
+
+    rows: NDArray[np.int64]
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hex digits that change when a row does."""
+        return sha256(self.rows.astype(np.int64).tobytes()).hexdigest()[:16]
+
+
+def draw(labels: NDArray[np.int64], shots: str, index: int, seed: int = 0) -> Draw:
+    """Draw number `index`. The supports of more shots hold those of fewer, so that shots can be compared, too."""
+    way = int(labels.max()) + 1
+    counts = _unequal(way, index, seed) if shots == UNEQUAL else np.full(way, int(shots))
+    rows = []
+    for n, count in enumerate(counts.tolist()):
+        own = np.flatnonzero(labels == n)
+        if len(own) < count:
+            raise DataError(f"class {n} has {len(own)} texts, and {count} shots were asked for")
+        order = shuffled(seed, _ORDER, index * way + n, len(own))
+        rows.append(own[order[:count]])
+    return Draw(np.concatenate(rows))
+
+
+def _unequal(way: int, index: int, seed: int) -> NDArray[np.int64]:
+    share = 1 / np.arange(1, MOST + 1)
+    edges = np.cumsum(share) / share.sum()
+    uniform = raw_words(seed, _COUNTS, index, 1, way)[0] / 2.0**64
+    counts: NDArray[np.int64] = np.searchsorted(edges, uniform, side="right") + 1
+    return counts
+
+
+class Supports:
+    """Every draw for every kind of shots, in turn, saying how far it is; `hashes` identify them afterwards."""
+
+    def __init__(self, name: str, labels: NDArray[np.int64], shots: Sequence[str], draws: int) -> None:
+        self.name = name
+        self.labels = labels
+        self.shots = shots
+        self.draws = draws
+        self.hashes: dict[str, list[str]] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        for shot in self.shots:
+            self.hashes[shot] = []
+            for index in range(self.draws):
+                print(f"{self.name}, shots {shot}: draw {index + 1} of {self.draws}", file=sys.stderr, flush=True)
+                drawn = draw(self.labels, shot, index)
+                self.hashes[shot].append(drawn.digest)
+                yield shot, drawn.rows

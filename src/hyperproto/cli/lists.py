@@ -1,0 +1,77 @@
+"""Commands that show what there is: recipes, methods, data. `data get` fetches it."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hyperproto.cli.options import JsonFile, Overrides
+from hyperproto.commands.output import show_rows, write_json
+
+recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
+methods_app = typer.Typer(help="The few-shot methods.", no_args_is_help=True)
+data_app = typer.Typer(help="The data sets.", no_args_is_help=True)
+
+
+@recipes_app.command("list")
+def recipes_list(json_file: JsonFile = None) -> None:
+    """List the recipes and their rows."""
+    from hyperproto.commands.lists import recipe_rows
+
+    show_rows(recipe_rows(), json_file)
+
+
+@recipes_app.command("show")
+def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = None) -> None:
+    """Print a recipe, complete, with its cost, the number it should reach and the published one; it is TOML."""
+    from hyperproto.reports.recipe_text import recipe_text
+    from hyperproto.training import load_recipe
+
+    checked = load_recipe(recipe, override)
+    if json_file:
+        write_json(checked.model_dump(mode="json"), json_file)
+    if json_file != "-":
+        typer.echo(recipe_text(recipe, checked))
+
+
+@methods_app.command("list")
+def methods_list(json_file: JsonFile = None) -> None:
+    """List the methods, their closed forms and their traits."""
+    from hyperproto.commands.lists import method_rows
+
+    show_rows(method_rows(), json_file)
+
+
+@data_app.command("list")
+def data_list(json_file: JsonFile = None) -> None:
+    """List the data sets."""
+    from hyperproto.commands.lists import data_rows
+
+    show_rows(data_rows(), json_file)
+
+
+@data_app.command("check")
+def data_check(spec: str, json_file: JsonFile = None) -> None:
+    """Open every split of a data set and count what is in it."""
+    from hyperproto.commands.lists import split_rows
+
+    show_rows(split_rows(spec), json_file)
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="omniglot or cub.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to put it in (default: below $HYPERPROTO_DATA, or in the cache).")
+    ] = None,
+) -> None:
+    """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
+    from hyperproto.data.get import get, spec
+    from hyperproto.reports.progress import progress_bar
+
+    with progress_bar(name) as show:
+        files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))
+    for file in files:
+        typer.echo(file.words())
+    typer.echo(f"use it with: --data {shlex.quote(spec(name, out))}")

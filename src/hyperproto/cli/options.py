@@ -1,0 +1,69 @@
+"""Options that several commands take, each said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def _json_target(value: str | None) -> str | None:
+    """Refuse a target that cannot be written before the work, not after it."""
+    if value is not None and value != "-" and Path(value).is_dir():
+        raise typer.BadParameter(f"{value} is a folder; name a file, or - for standard output")
+    return value
+
+
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write JSON there; - for standard output.", callback=_json_target),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
+]
+MethodOptions = Annotated[
+    list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method.")
+]
+Data = Annotated[str, typer.Option(help="A data spec, such as glyphs or vectors:FILE.npz.")]
+Split = Annotated[str, typer.Option(help="The split to draw episodes from.")]
+Way = Annotated[int, typer.Option(help="Classes an episode.")]
+Shot = Annotated[
+    str | None, typer.Option(help="Support examples a class: one number (default: 5), or one for each: 1,1,2,5,20.")
+]
+Query = Annotated[
+    int | None, typer.Option(help="Queries a class (default: 15; of entities, as many as there are shots).")
+]
+EpisodeCount = Annotated[
+    int | None, typer.Option(min=1, help="How many episodes (default: 1000, or all of the episode file).")
+]
+RuleName = Annotated[str | None, typer.Option("--rule", help="K~2K episodes of entities: toolkit or appendix.")]
+LeastSpans = Annotated[int | None, typer.Option(help="K~2K episodes: leave out types with fewer entities.")]
+EpisodeFile = Annotated[
+    Path | None,
+    typer.Option(help="Few-NERD's sampled episodes, such as test_5_1.jsonl; --data has the training data then."),
+]
+Seed = Annotated[int, typer.Option(help="Seed of the episodes.")]
+NotaShare = Annotated[float, typer.Option(help="Share of the queries that are of none of the classes.")]
+NaRate = Annotated[int, typer.Option(help="The same as FewRel 2.0 says it: so many for each query of one class.")]
+ThresholdData = Annotated[
+    str | None, typer.Option(help="With NOTA: data to choose the threshold of rejection on (default: the same data).")
+]
+ThresholdSplit = Annotated[str | None, typer.Option(help="With NOTA: the split to choose it on (default: val).")]
+OneRun = Annotated[str | None, typer.Option("--run", help="A trained run.")]
+OneEncoder = Annotated[str | None, typer.Option("--encoder", help="A ready encoder, such as identity.")]
+OneMethod = Annotated[str | None, typer.Option("--method", help="The method (default: the run's own).")]
+OneFit = Annotated[str | None, typer.Option("--fit", help="Closed form: bayes, unbiased, paper or point.")]
+OneTransform = Annotated[
+    str | None, typer.Option("--transform", help="none, unit or center-unit (default: the run's).")
+]
+
+
+def one_of(run: str | None, encoder: str | None) -> tuple[list[str], list[str]]:
+    """Take a run or an encoder, not both."""
+    if (run is None) == (encoder is None):
+        raise typer.BadParameter("give one of --run and --encoder", param_hint="--run")
+    return as_list(run), as_list(encoder)
+
+
+def as_list(value: str | None) -> list[str]:
+    """One value as a list; none as an empty one."""
+    return [] if value is None else [value]

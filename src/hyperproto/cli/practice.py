@@ -1,0 +1,114 @@
+"""Commands for practice: a handful of examples to a model on disk, and what to do with it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hyperproto.cli.options import JsonFile
+
+app = typer.Typer()
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
+
+
+def _format(value: str | None) -> str | None:
+    if value is not None and value not in FORMATS:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(FORMATS)}")
+    return value
+
+
+Model = Annotated[Path, typer.Argument(help="Folder of the model.", file_okay=False)]
+Column = Annotated[
+    str | None,
+    typer.Option("--text", help="Column with the texts (default: text; paths of images: image; vectors: vector)."),
+]
+Label = Annotated[str, typer.Option(help="Column with the labels.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help=f"One of {', '.join(FORMATS)} (default: by the file's name).", callback=_format),
+]
+
+
+@app.command()
+def fit(
+    examples: Annotated[str, typer.Argument(help="A table, - for standard input, or a folder of images by class.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; one that is there is replaced.", file_okay=False)],
+    text: Column = None,
+    label: Label = "label",
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors."),
+    ] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="Share of genuine items that must pass, such as 0.95; the rest: none of these.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="sphere, point, cone or gaussian.")] = None,
+    fit_mode: Annotated[str | None, typer.Option(help="bayes, unbiased, paper or point.")] = None,
+    feature_transform: Annotated[str | None, typer.Option(help="unit, center-unit or none.")] = None,
+    reject_label: Annotated[str | None, typer.Option(help="What none of these is called.")] = None,
+    form: Format = None,
+) -> None:
+    """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
+    from hyperproto.commands.fitting import fit as run
+
+    given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
+    given["feature_transform"] = feature_transform
+    settings = {name: value for name, value in given.items() if value is not None}
+    typer.echo(run(examples, out, encoder, settings, text, label, form))
+
+
+@app.command()
+def predict(
+    model: Model,
+    source: Annotated[str, typer.Argument(help="A table, images, or - for lines of standard input.")],
+    text: Column = None,
+    out: Annotated[Path | None, typer.Option(help="Write there, not to standard output.", dir_okay=False)] = None,
+    form: Format = None,
+    batch: Annotated[int, typer.Option(min=1, help="Rows answered at once; 1 to answer each as it comes.")] = 64,
+) -> None:
+    """Label rows of any number, as they come: the same rows come out, with a label and its probability."""
+    from hyperproto.commands.predicting import predict as run
+
+    run(model, source, out, text, form, batch)
+
+
+@app.command()
+def add(
+    model: Model,
+    examples: Annotated[str, typer.Argument(help="A table, - for standard input, or a folder of images by class.")],
+    text: Column = None,
+    label: Label = "label",
+    new_classes: Annotated[
+        bool, typer.Option("--new-classes", help="Take labels that the model does not know.")
+    ] = False,
+    form: Format = None,
+) -> None:
+    """Add examples to a model, as if they had been there from the start."""
+    from hyperproto.commands.fitting import add as run
+
+    typer.echo(run(model, examples, text, label, form, new_classes))
+
+
+@app.command()
+def diagnose(
+    model: Model,
+    json_file: JsonFile = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the classes: .png, .svg or .pdf.", dir_okay=False)] = None,
+) -> None:
+    """Show which classes are small, wide or close to another, and which examples look wrong."""
+    from hyperproto.commands.doctor import diagnose as run
+
+    run(model, json_file, figure)
+
+
+@app.command()
+def export(
+    model: Model,
+    onnx: Annotated[Path, typer.Option(help="File for the classifier, without its encoder.", dir_okay=False)],
+) -> None:
+    """Write the classifier as an ONNX graph, from vectors to scores, labels and probabilities."""
+    from hyperproto.pipelines import load_classifier
+
+    load_classifier(model, check_encoder=False).export_onnx(onnx)
+    typer.echo(str(onnx))

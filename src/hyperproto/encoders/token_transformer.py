@@ -1,0 +1,117 @@
+"""A language model that reads sentences word by word: one vector a word."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.data.sentences import check_sentences
+from hyperproto.encoders.base import Units, offsets_of, rows_between
+from hyperproto.encoders.ragged import Ragged
+from hyperproto.encoders.spelling import spell
+from hyperproto.encoders.token_cache import Arrays, cached_tokens
+from hyperproto.encoders.transformer import Batch, TransformerEncoder, in_parts
+from hyperproto.encoders.word_windows import WordWindows, word_windows
+
+LAYERS = 4  # whose sum is a word's vector
+
+
+class TokenTransformer(TransformerEncoder):
+    """Sentences (lists of words), each word to a vector.
+
+    `pieces` says what a word of several pieces becomes: the state at its `first` one, as in the Few-NERD toolkit, or
+    the `mean` of all. `layers` says which state: the sum of the last four layers (`last4`; of all, where a model has
+    fewer), again as in the toolkit, or the `last` one. `dropout` is for training, on the vectors.
+
+    No word is lost. A sentence of more than `max_length` pieces is read in windows that overlap by half (see
+    `word_windows`); a word that the tokenizer makes nothing of, such as a lone zero-width space, is read as its piece
+    for unknown words.
+    """
+
+    name = "token-transformer"
+
+    def __init__(
+        self,
+        *,
+        pieces: Literal["first", "mean"] = "first",
+        layers: Literal["last4", "last"] = "last4",
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.pieces = pieces
+        self.layers = layers
+        self.dropout = nn.Dropout(dropout)
+
+    @classmethod
+    def options_for(cls, pool: Pool) -> dict[str, Any]:
+        """Nothing follows from the data, but they must be sentences of words."""
+        check_sentences(pool, cls.name)
+        return {}
+
+    def prepare(self, items: Sequence[Sequence[str]]) -> WordWindows:
+        """Tokenise all sentences in one call, or take them from the cache."""
+        settings = {"encoder": self.name, "max_length": self.max_length}
+        arrays = cached_tokens(items, settings, self.tokenizer, lambda: self._windows(items))
+        pieces = Ragged(arrays.pop("pieces"), arrays.pop("offsets"))
+        return WordWindows(pieces=pieces, **arrays)
+
+    def _windows(self, items: Sequence[Sequence[str]]) -> Arrays:
+        unknown = self.tokenizer.unk_token_id
+        texts = [[f" {word}" for word in words] for words in items]  # without a space it is part of a word to some
+        spelling = spell(self.tokenizer, texts, nothing=self.fill if unknown is None else int(unknown))
+        windows = word_windows(spelling, self.room, self.before, self.behind, self.fill)
+        arrays = {name: value for name, value in vars(windows).items() if name != "pieces"}
+        return {**arrays, "pieces": windows.pieces.flat, "offsets": windows.pieces.offsets}
+
+    def lengths(self, prepared: WordWindows) -> IntArray:
+        """Word pieces of each sentence."""
+        return prepared.lengths
+
+    def collate(self, prepared: WordWindows, index: IntArray) -> dict[str, Any]:
+        """Windows as texts; of each word the row, the first place and the count of its pieces; words of each item."""
+        starts, ends = prepared.windows[index], prepared.windows[index + 1]
+        counts = np.diff(prepared.words)[index]
+        words = rows_between(prepared.words[index], prepared.words[index + 1])
+        rows = prepared.window[words] - np.repeat(starts - offsets_of(ends - starts)[:-1], counts)
+        windows = rows_between(starts, ends)
+        texts = {
+            "pieces": prepared.pieces.padded(windows, self.fill),
+            "lengths": torch.from_numpy(prepared.pieces.lengths[windows]),
+        }
+        places = {"row": rows, "first": prepared.first[words], "count": prepared.count[words]}
+        return {"texts": texts, "items": counts, **{name: torch.from_numpy(value) for name, value in places.items()}}
+
+    def forward(self, batch: dict[str, Any]) -> Units:
+        """Encode sentences."""
+        texts = batch["texts"]
+        order, found = [], []
+        for rows, part in in_parts(texts):
+            states, real = self.hidden(part)
+            order.append(rows)
+            found.append(states[real])
+        lengths = texts["lengths"][torch.cat(order)]
+        begin = torch.empty_like(lengths)
+        begin[torch.cat(order)] = lengths.cumsum(0) - lengths  # where the pieces of each text are now
+        place = begin[batch["row"]] + batch["first"]
+        states = torch.cat(found)
+        x = states[place] if self.pieces == "first" else means(states, place, batch["count"])
+        return Units(self.dropout(x), offsets_of(batch["items"]))
+
+    def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The layers asked for, at every piece, (n, L, D), and which pieces are real, (n, L)."""
+        if self.layers == "last":
+            return super().hidden(batch)
+        output, real = self.output(batch, output_hidden_states=True)
+        return torch.stack(output.hidden_states[1:][-LAYERS:]).sum(0), real  # the first is what the layers were given
+
+
+def means(states: Tensor, first: Tensor, count: Tensor) -> Tensor:
+    """Average rows `first` to `first + count - 1` of the states, for each word."""
+    word = torch.repeat_interleave(torch.arange(len(first), device=first.device), count)
+    behind = torch.arange(len(word), device=first.device) - (count.cumsum(0) - count)[word]
+    total = states.new_zeros(len(first), states.shape[1]).index_add(0, word, states[first[word] + behind])
+    return total / count[:, None]

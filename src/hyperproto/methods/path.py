@@ -1,0 +1,101 @@
+"""The best path of labels through each sentence: which label follows which, beside what the words themselves say."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import OUTSIDE, Pool
+from hyperproto.errors import ConfigError
+from hyperproto.methods.viterbi import best_paths
+
+MOVES = ("start-O", "start-I", "O-O", "O-I", "I-O", "I-same", "I-other")
+SOURCES = (slice(0, 2), slice(2, 4), slice(4, 7))  # probabilities of one source add up to 1
+LEAST = 1e-6  # the probability of a move that the training data never make
+
+
+class Path(nn.Module):
+    """Abstract transitions between labels, and the best path by them.
+
+    Yang & Katiyar, "Simple and Effective Few-Shot Named Entity Recognition with Structured Nearest Neighbor Learning",
+    EMNLP 2020. They know O, the same type and another type, but no type by its name, so that those of the training data
+    serve unseen types: `count` counts them. The episode's class 0 is O. `transitions` gives the seven probabilities
+    instead, in the order start-O, start-I, O-O, O-I, I-O, I-same, I-other. `tau` is the power that they are raised to.
+    """
+
+    transitions: Tensor
+
+    def __init__(self, tau: float, transitions: list[float] | None) -> None:
+        super().__init__()
+        if tau < 0:
+            raise ConfigError(f"tau {tau} must be at least 0; 0 makes every transition as likely as any other")
+        self.tau = tau
+        self.given = transitions is not None
+        values = [float("nan")] * len(MOVES) if transitions is None else _checked(transitions)
+        self.register_buffer("transitions", torch.tensor(values, dtype=torch.float64))
+
+    @property
+    def known(self) -> bool:
+        """Whether they were given, or counted."""
+        return not bool(self.transitions.isnan().any())
+
+    def count(self, pool: Pool) -> None:
+        """Count the transitions of a pool, unless they were given; items of one unit have none."""
+        if not self.given and pool.offsets is not None:
+            self.transitions.copy_(abstract_transitions(pool))
+
+    def best(self, logits: Tensor, offsets: Tensor) -> Tensor:
+        """Find the best labels (B, Q) by the softmax of `logits` (B, Q, N) and the moves within each sentence."""
+        start, moves = self.expanded(logits.shape[-1] - 1)
+        return best_paths(F.log_softmax(logits.double(), -1), offsets, start, moves)
+
+    def expanded(self, types: int) -> tuple[Tensor, Tensor]:
+        """Log probabilities of first labels (N + 1,) and of moves (N + 1, N + 1): shared evenly among the types."""
+        start_o, start_i, o_o, o_i, i_o, same, other = self.transitions.tolist()
+        rows = torch.full(
+            (types + 2, types + 1), other / max(1, types - 1), dtype=torch.float64
+        )  # from: start, O, types
+        rows[0], rows[1], rows[2:, 0] = start_i / types, o_i / types, i_o
+        rows[0, 0], rows[1, 0] = start_o, o_o
+        rows[2:, 1:].fill_diagonal_(same)
+        rows = F.normalize(rows.to(self.transitions.device) ** self.tau, p=1, dim=1).clamp(min=LEAST).log()
+        return rows[0], rows[1:]
+
+
+def abstract_transitions(pool: Pool) -> Tensor:
+    """Count the moves of the labels in each sentence, as probabilities in the order of MOVES."""
+    offsets = np.arange(len(pool) + 1) if pool.offsets is None else pool.offsets
+    starts, ends = offsets[:-1], offsets[1:]
+    first = pool.labels[starts[ends > starts]]
+    inner = np.ones(len(pool.labels), bool)
+    inner[starts[ends > starts]] = False  # the first word of a sentence follows none
+    after = np.flatnonzero(inner)
+    before, here = pool.labels[after - 1], pool.labels[after]
+    from_o, to_o, same = before == OUTSIDE, here == OUTSIDE, before == here
+    counts = [
+        (first == OUTSIDE).sum(),
+        (first != OUTSIDE).sum(),
+        (from_o & to_o).sum(),
+        (from_o & ~to_o).sum(),
+        (~from_o & to_o).sum(),
+        (~from_o & same).sum(),
+        (~from_o & ~to_o & ~same).sum(),
+    ]
+    return torch.tensor(_normalised([float(count) for count in counts]), dtype=torch.float64)
+
+
+def _checked(values: list[float]) -> list[float]:
+    if len(values) != len(MOVES) or min(values) < 0 or not all(sum(values[source]) for source in SOURCES):
+        raise ConfigError(
+            f"transitions {values} will not do; give seven numbers from 0 on, for one source not all 0: "
+            f"{', '.join(MOVES)}"
+        )
+    return _normalised(values)
+
+
+def _normalised(values: list[float]) -> list[float]:
+    """Make the numbers of each source add up to 1; a source that never occurs moves anywhere alike."""
+    shares: list[float] = []
+    for part in (values[source] for source in SOURCES):
+        shares += [value / sum(part) if sum(part) else 1 / len(part) for value in part]
+    return shares

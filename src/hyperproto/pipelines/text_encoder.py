@@ -1,0 +1,78 @@
+"""TextEncoder: texts to vectors, as a scikit-learn transformer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hyperproto.errors import DataError
+from hyperproto.pipelines.item_encoder import ItemEncoder
+
+
+class TextEncoder(ItemEncoder):
+    """Texts to vectors by a frozen language model: the mean of its last layer.
+
+    Parameters
+    ----------
+    model : "minilm", "mpnet", "bert", a folder with a checkpoint, or a name on the Hugging Face hub.
+    max_length : in word pieces; of a longer text the beginning is read.
+    progress : show a bar on standard error.
+    cache : keep vectors, the latest in memory, and on disk what took more than ten seconds.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from hyperproto import HypersphereClassifier, TextEncoder
+    >>> model = make_pipeline(TextEncoder("minilm"), HypersphereClassifier())
+    >>> model.fit(["a fine day", "rain again"], ["good", "bad"]).predict(["sunshine"]).tolist()
+    ['good']
+    """
+
+    extra = "text"
+    chunk = 1 << 16
+
+    def __init__(
+        self, model: str = "minilm", max_length: int = 128, progress: bool = False, cache: bool = True
+    ) -> None:
+        self.model = model
+        self.max_length = max_length
+        self.progress = progress
+        self.cache = cache
+
+    def check(self, X: Any) -> list[str]:
+        """Texts are strings with something in them."""
+        return check_texts(X)
+
+    def read(self, items: Sequence[str], start: int) -> list[str]:
+        """As they are."""
+        return list(items)
+
+    def spec(self) -> tuple[str, dict[str, Any]]:
+        """A language model that reads whole texts."""
+        return "sentence-transformer", {"model": self.model, "max_length": self.max_length}
+
+
+def check_texts(X: Any) -> list[str]:
+    """Make a list of texts, each a string with something in it; the first that is none is named by its position."""
+    if isinstance(X, str):
+        raise DataError("X is a single text; give a list of texts, even if it holds only one")
+    if getattr(X, "ndim", 1) != 1:
+        raise DataError(f"X has shape {X.shape}; give one text a row: a list of strings, or one column")
+    texts = list(X)
+    for row, text in enumerate(texts):
+        if problem := text_problem(text):
+            raise DataError(f"X[{row}] {problem}")
+    return [str(text) for text in texts]  # NumPy's strings are str, but no plain ones
+
+
+def text_problem(text: Any) -> str | None:
+    """Say what is wrong with a text, if anything is."""
+    if text is None or text != text:  # None, or not a number
+        return f"is missing ({text!r}); give every row a text"
+    if not isinstance(text, str):
+        return f"is {text!r} ({type(text).__name__}); a text is a string"
+    if not text.strip():
+        return f"is an empty text ({text!r}); there is nothing in it to go by"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"is no valid Unicode ({error}); decode it as what it is"
+    return None

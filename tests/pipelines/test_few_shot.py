@@ -1,0 +1,241 @@
+"""The ready pipelines: whatever the classifier does with rows, they do with texts and images; saved and loaded."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from hyperproto import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, ImageEncoder, TextEncoder
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators import storage
+from hyperproto.pipelines import load_classifier
+from hyperproto.pipelines import ready as ready_module
+from tests.encoders.tiny_models import tiny_bert
+from tests.pipelines.conftest import LABELS, TEXTS
+
+NEW = ["the king of london", "bob", "a river was born"]
+
+
+@pytest.fixture
+def model(bert):
+    return FewShotTextClassifier(bert, coverage=0.8).fit(TEXTS, LABELS)
+
+
+def test_it_is_the_classifier_on_the_encoders_vectors(bert, model):
+    encode = TextEncoder(bert).transform
+    head = HypersphereClassifier(coverage=0.8).fit(encode(TEXTS), LABELS)
+    for call in ("predict", "predict_proba", "decision_function", "measure", "predict_set", "novelty"):
+        np.testing.assert_array_equal(getattr(model, call)(NEW), getattr(head, call)(encode(NEW)))
+    assert model.score(TEXTS, LABELS) == head.score(encode(TEXTS), LABELS)
+    assert model.diagnose() == head.diagnose()
+    model.partial_fit(NEW, ["court", "people", "new"]).forget(TEXTS[:1], LABELS[:1]).remove_class("place")
+    head.partial_fit(encode(NEW), ["court", "people", "new"]).forget(encode(TEXTS[:1]), LABELS[:1]).remove_class(
+        "place"
+    )
+    assert model.classes_.tolist() == ["court", "new", "people"]
+    np.testing.assert_array_equal(model.predict_proba(TEXTS), head.predict_proba(encode(TEXTS)))
+
+
+def test_examples_are_known_by_what_they_were(bert, model, tmp_path):
+    assert model.examples_ == dict(enumerate(TEXTS))
+    model.partial_fit(NEW, ["court", "new", "new"], sample_weight=[1, 0, 1]).forget(TEXTS[:1], LABELS[:1])
+    model.remove_class("people")
+    expected = {**{n: TEXTS[n] for n in range(1, 6)}, 9: NEW[0], 11: NEW[2]}
+    assert model.examples_ == expected
+    assert not any(text.encode() in pickle.dumps(model) for text in (TEXTS[0], *TEXTS[6:]))
+    model.save(tmp_path)
+    loaded = FewShotTextClassifier.load(tmp_path)
+    assert loaded.examples_ == expected
+    other = FewShotTextClassifier(bert).fit(["anna", "bob"], ["people", "people"]).forget(["anna"], ["people"])
+    loaded.merge(other)
+    assert loaded.examples_ == {**expected, 12 + 1: "bob"}
+    lean = FewShotTextClassifier(bert, fit_mode="unbiased", store_support=False).fit(TEXTS, LABELS)
+    assert lean.partial_fit(NEW[:1], ["court"]).examples_ == {}
+
+
+def test_the_doctor_knows_the_examples(model):
+    assert model.diagnose().items == model.examples_
+
+
+def test_models_of_two_encoders_are_not_merged(bert, model):
+    other = FewShotTextClassifier(bert, max_length=64).fit(TEXTS, LABELS)
+    with pytest.raises(DataError, match=r"fitted to .*max_length=128.*the other to those of .*max_length=64"):
+        model.merge(other)
+    with pytest.raises(DataError, match="those of an encoder that it does not name; only those of one can be merged"):
+        model.merge(HypersphereClassifier().fit(np.eye(32), np.arange(32)))
+
+
+def test_onnx_takes_vectors(bert, model, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    model.export_onnx(tmp_path / "head.onnx")
+    session = runtime.InferenceSession(tmp_path / "head.onnx", providers=["CPUExecutionProvider"])
+    [found] = session.run(["probabilities"], {"x": TextEncoder(bert).transform(NEW)})
+    np.testing.assert_allclose(found, model.predict_proba(NEW), atol=1e-4)
+
+
+def test_settings_of_both_are_its_own(bert):
+    model = FewShotTextClassifier(bert, max_length=20, fit_mode="unbiased")
+    assert model.get_params().keys() == HypersphereClassifier().get_params().keys() | {
+        *("encoder", "max_length", "progress", "cache")
+    }
+    copy = clone(model).set_params(coverage=0.9)
+    assert (copy.max_length, copy.fit_mode, copy.coverage) == (20, "unbiased", 0.9)
+    assert "max_length=20" in repr(model)
+    with pytest.raises(TypeError, match="fitmode"):
+        FewShotTextClassifier(fitmode="bayes")
+
+
+def test_scikit_learn_can_search_and_pickle_it(bert, model):
+    search = GridSearchCV(FewShotTextClassifier(bert), {"fit_mode": ["bayes", "point"]}, cv=3, error_score="raise")
+    assert search.fit(TEXTS, LABELS).best_score_ >= 0
+    assert len(cross_val_score(FewShotTextClassifier(bert), np.array(TEXTS), LABELS, cv=3)) == 3
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.partial_fit(NEW[:1], ["court"]).predict(NEW), model.predict(NEW))
+
+
+def test_a_model_on_disk_is_the_same_model(bert, model, tmp_path):
+    model.save(tmp_path / "model")
+    again = FewShotTextClassifier.load(tmp_path / "model")
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
+    for each in (again, model):
+        each.partial_fit(NEW, ["a", "b", "court"])
+    np.testing.assert_array_equal(again.predict_proba(NEW), model.predict_proba(NEW))
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    head = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert head["kind"] == "FewShotTextClassifier"
+    assert head["encoder"]["options"] == {"model": bert, "max_length": 128}
+    assert len(head["encoder"]["sha256"]) == 64
+
+
+def test_other_weights_are_refused(model, tmp_path):
+    folder = tmp_path / "bert"
+    tiny_bert(folder)
+    FewShotTextClassifier(str(folder)).fit(TEXTS, LABELS).save(tmp_path / "model")
+    import torch
+    from transformers import BertModel
+
+    other = BertModel.from_pretrained(folder)
+    with torch.no_grad():
+        other.embeddings.word_embeddings.weight[5, 0] += 1
+    other.save_pretrained(folder)
+    ready_module.ready.cache_clear()
+    with pytest.raises(
+        DataError,
+        match=r"fitted to vectors of sentence-transformer \(max_length=128, model='.*'; weights \w{12}\), but '.*' is "
+        r"now sentence-transformer \(.*; weights \w{12}\); use the encoder of the fit, or fit again",
+    ):
+        FewShotTextClassifier.load(tmp_path / "model")
+    late = FewShotTextClassifier.load(tmp_path / "model", check_encoder=False)
+    assert late.classes_.tolist() == ["court", "people", "place"]
+    for call in (lambda: late.predict(NEW), lambda: late.partial_fit(NEW, ["a", "b", "c"])):
+        with pytest.raises(DataError, match="fitted to vectors of"):
+            call()
+    assert late.fit(TEXTS, LABELS).predict(NEW).shape == (3,)  # a new fit is to the new weights
+
+
+def test_settings_of_the_encoder_may_not_change_after_the_fit(model):
+    with pytest.raises(DataError, match=r"max_length=128.*is now sentence-transformer \(max_length=64"):
+        model.set_params(max_length=64).predict(NEW)
+
+
+def test_every_kind_is_loaded_as_what_it_is(model, tmp_path):
+    model.save(tmp_path / "texts")
+    HypersphereClassifier().fit(np.eye(2), ["a", "b"]).save(tmp_path / "rows")
+    assert type(load_classifier(tmp_path / "texts")) is FewShotTextClassifier
+    assert type(load_classifier(tmp_path / "rows")) is HypersphereClassifier
+    with pytest.raises(DataError, match=r"texts: holds a FewShotTextClassifier, not a HypersphereClassifier; load"):
+        HypersphereClassifier.load(tmp_path / "texts")
+    with pytest.raises(DataError, match=r"rows: holds a HypersphereClassifier, not a FewShotTextClassifier"):
+        FewShotTextClassifier.load(tmp_path / "rows")
+
+
+def test_a_kind_that_nobody_knows(tmp_path):
+    class FewShotSoundClassifier(HypersphereClassifier):
+        pass
+
+    FewShotSoundClassifier().fit(np.eye(2), ["a", "b"]).save(tmp_path)
+    with pytest.raises(DataError, match=r"there is no classifier 'FewShotSoundClassifier'; did you mean"):
+        load_classifier(tmp_path)
+
+
+def test_damage_is_refused_before_anything_is_loaded(model, tmp_path, monkeypatch):
+    model.save(tmp_path)
+    monkeypatch.setattr(ready_module, "make_encoder", None)
+    [tensors] = tmp_path.glob("*.safetensors")
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(DataError, match="cut or changed"):
+        load_classifier(tmp_path)
+    head = json.loads((tmp_path / "model.json").read_text())
+    head["encoder"]["sha256"] = "0" * 64
+    (tmp_path / "model.json").write_text(json.dumps(head))
+    with pytest.raises(DataError, match="was changed after it was saved"):
+        load_classifier(tmp_path)
+
+
+class Unread(list):
+    def __iter__(self):
+        raise AssertionError("read")
+
+
+def test_a_call_that_fails_changes_nothing(bert, model, tmp_path):
+    before = model.predict_proba(NEW)
+    for call, message in (
+        (lambda: model.partial_fit(["a", ""], ["x", "y"]), r"X\[1\] is an empty text"),
+        (lambda: model.fit(["a", None], ["x", "y"]), r"X\[1\] is missing"),
+        (lambda: model.forget(["never seen"], ["court"]), "is not among the examples"),
+    ):
+        with pytest.raises(DataError, match=message):
+            call()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.partial_fit(Unread(TEXTS), ["x"])  # seen before anything is encoded
+    np.testing.assert_array_equal(model.predict_proba(NEW), before)
+
+
+def test_before_the_fit_there_is_nothing(bert, tmp_path):
+    model = FewShotTextClassifier(bert)
+    for call in (lambda: model.predict(NEW), lambda: model.save(tmp_path), model.check_encoder):
+        with pytest.raises(NotFittedError):
+            call()
+    with pytest.raises(ConfigError, match="coverage=2: give a share"):
+        FewShotTextClassifier(bert, coverage=2).fit(TEXTS, LABELS)
+
+
+def test_a_saved_model_needs_no_torch_unless_it_reads(model, tmp_path):
+    import subprocess
+    import sys
+
+    model.save(tmp_path)
+    code = (
+        "import sys; from hyperproto.pipelines import load_classifier;"
+        f"model = load_classifier({str(tmp_path)!r}, check_encoder=False);"
+        "print(len(model.diagnose().classes), 'torch' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["3", "False"]
+
+
+def test_images(files, tmp_path):
+    labels = ["red" if n % 2 else "blue" for n in range(6)]
+    model = FewShotImageClassifier(resolution=32).fit(files[:4], labels[:4])
+    assert model.predict(files[4:]).tolist() == labels[4:]
+    head = HypersphereClassifier().fit(ImageEncoder(resolution=32).transform(files[:4]), labels[:4])
+    np.testing.assert_array_equal(
+        model.predict_proba(files), head.predict_proba(ImageEncoder(resolution=32).transform(files))
+    )
+    model.save(tmp_path / "model")
+    assert load_classifier(tmp_path / "model").predict(files[4:]).tolist() == labels[4:]
+    assert storage.read_kind(tmp_path / "model") == "FewShotImageClassifier"
+
+
+def test_a_format_of_the_future_is_refused(model, tmp_path):
+    assert storage.FORMAT == "hyperproto-estimator/1"
+    model.save(tmp_path)
+    head = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({**head, "format": "hyperproto-estimator/9"}))
+    with pytest.raises(DataError, match="format 'hyperproto-estimator/9'; this version of hyperproto reads"):
+        FewShotTextClassifier.load(tmp_path)
