@@ -63,7 +63,9 @@ def tag_file(selection: Selection, support: str, text: Path, out: Path | None, f
     with progress_bar("tag") as show:
         examples, lines = open_support(support), read_plain(text)
         if selection.encoders and not selection.methods:
-            selection = replace(READY, encoders=selection.encoders, options=[*READY.options, *selection.options])
+            options = [*READY.options, *selection.options]
+            transforms = selection.transforms or READY.transforms
+            selection = replace(selection, methods=READY.methods, transforms=transforms, options=options)
         contenders = selection.contenders(examples, train_data=(examples.name, examples.split))
         if len(contenders) != 1:
             raise ConfigError(f"{len(contenders)} contenders, but one label a word; name one method, fit and so on")
