@@ -6,12 +6,13 @@ the toolkit itself in one point: a sentence goes through the fast tokenizer in o
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import partial
 from time import perf_counter
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
@@ -44,13 +45,15 @@ def relations(quick: bool) -> list[Measurement]:
     return [
         _evaluation("CNN", cnn, ToolkitCNN(cnn), pool, quick),
         _evaluation("frozen MiniLM", frozen, ToolkitTransformer(frozen), pool, quick),
-        _training_step("CNN", cnn, ToolkitCNN(cnn), pool, 8.0, quick),
-        _training_step("MiniLM", minilm, ToolkitTransformer(minilm), pool, 2.7, quick),
+        _training_step("CNN", cnn, ToolkitCNN(deepcopy(cnn)), pool, 8.0, quick),
+        _training_step("MiniLM", minilm, ToolkitTransformer(deepcopy(minilm)), pool, 2.7, quick),
     ]
 
 
 class ToolkitWay(ABC):
     """From sentences to vectors, each sentence by itself, all of one length."""
+
+    weights: list[nn.Parameter]  # those that learn
 
     def __call__(self, items: Sequence[Relation]) -> Tensor:
         """Tokenise one sentence after another, stack, encode."""
@@ -66,11 +69,16 @@ class ToolkitWay(ABC):
         """Vectors of many."""
 
 
+def learning(encoder: Encoder) -> list[nn.Parameter]:
+    """The weights that learn."""
+    return [weight for weight in encoder.parameters() if weight.requires_grad]
+
+
 class ToolkitCNN(ToolkitWay):
     """Word rows, two rows of places and a mask, each 128 long; the table of words has a dense gradient."""
 
     def __init__(self, encoder: RelationCNN) -> None:
-        self.encoder = encoder
+        self.encoder, self.weights = encoder, learning(encoder)
 
     def tokenised(self, item: Relation) -> tuple[np.ndarray, ...]:
         """Look up word by word."""
@@ -95,7 +103,7 @@ class ToolkitTransformer(ToolkitWay):
     """Word pieces and a mask, each 128 long; the mean, or where it learns the vectors at the two start markers."""
 
     def __init__(self, encoder: RelationTransformer) -> None:
-        self.encoder, self.tokenizer = encoder, encoder.tokenizer
+        self.encoder, self.tokenizer, self.weights = encoder, encoder.tokenizer, learning(encoder)
         self.markers = self.tokenizer.convert_tokens_to_ids([start for start, _ in MARKERS])
 
     def tokenised(self, item: Relation) -> tuple[np.ndarray, ...]:
@@ -165,14 +173,14 @@ def predict_anew(toolkit: ToolkitWay, pool: Pool, episode: Episode) -> Tensor:
 def _training_step(
     name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, target: float, quick: bool
 ) -> Measurement:
-    """Draw, collate, forward, backward, update, in turns with the toolkit's."""
+    """Draw, collate, forward, backward, update, in turns with the toolkit's, which has weights of its own."""
     sampler = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY)
     method = make_method("protonet", feature_shape=encoder.feature_shape)
     learner = Learner(Features(encoder, FeatureTransform("none", encoder.feature_shape)), method).train()
     params = learner.parameters_by_optimiser(["encoder"])
     config = Optim(name="sgd", lr=1e-4)  # too little to change what is measured
     optimisers = [make_optimiser(config, params[group], tables=group != "encoder") for group in params]
-    dense = torch.optim.SGD([p for p in encoder.parameters() if p.requires_grad], lr=1e-4, weight_decay=1e-5)
+    dense = torch.optim.SGD(toolkit.weights, lr=1e-4, weight_decay=1e-5)
     prepared = encoder.prepare(pool.items)
     steps = iter(range(1_000_000))
 

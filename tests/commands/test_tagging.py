@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 from hyperproto.cli import app
 from hyperproto.commands import tagging
 from hyperproto.commands.evaluation import Selection
-from hyperproto.commands.tagging import tag_file
+from hyperproto.commands.tagging import open_support, tag_file
 from hyperproto.data import open_pool
 from hyperproto.data.plain_text import read_plain
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.methods.path import abstract_transitions
 from tests.words import register
 
 SUPPORT = """Marie B-person
@@ -123,10 +124,12 @@ def test_lines_are_labelled_some_at_a_time(support: Path, tmp_path: Path, monkey
 
 
 def test_a_path_finds_its_transitions_in_the_support(support: Path, tmp_path: Path) -> None:
-    chosen = Selection(encoders=["tiny-words"], methods=["structshot"], options=["tau=1.0", "temperature=100.0"])
-    path = text(tmp_path, "Marie lives in Paris\n")
-    [found] = [json.loads(line) for line in tag_file(chosen, str(support), path, None).splitlines()]
-    assert {word["label"] for word in found["words"]} == {"O"}  # words say next to nothing at that temperature
+    examples = open_support(str(support))
+    chosen = Selection(encoders=["tiny-words"], methods=["structshot"])
+    [contender] = chosen.contenders(examples, train_data=(examples.name, examples.split))
+    assert contender.method.path is not None
+    assert contender.method.path.transitions.tolist() == abstract_transitions(examples).tolist()
+    assert "Marie" in tag_file(chosen, str(support), text(tmp_path, "Marie lives in Paris\n"), None)
 
 
 def test_a_ready_encoder_needs_no_method(support: Path, tmp_path: Path) -> None:
@@ -142,8 +145,8 @@ def test_a_ready_encoder_needs_no_method(support: Path, tmp_path: Path) -> None:
 
 def test_mistakes_are_said(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie\n")
+    two = Selection(encoders=["tiny-words"], methods=["hyperproto"], fits=["bayes", "paper"])
     with pytest.raises(ConfigError, match="2 contenders, but one label a word; name one method, fit and so on"):
-        two = Selection(encoders=["tiny-words"], methods=["hyperproto"], fits=["bayes", "paper"])
         tag_file(two, str(support), path, None)
     empty = tmp_path / "empty.conll"
     empty.write_text("Marie O\n")
