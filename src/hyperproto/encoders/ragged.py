@@ -49,6 +49,10 @@ class Ragged:
         starts, ends = self.offsets[index], self.offsets[index + 1]
         return Ragged(self.flat[rows_between(starts, ends)], offsets_of(ends - starts))
 
+    def only(self, stays: NDArray[np.bool_]) -> "Ragged":
+        """Leave out the numbers of `flat` that do not stay."""
+        return Ragged(self.flat[stays], np.concatenate([[0], np.cumsum(stays)])[self.offsets])
+
     def padded(self, index: IntArray, fill: int) -> Tensor:
         """Take the rows at `index` as a matrix of int64 (n, longest of them), with `fill` behind the shorter ones."""
         starts, ends = self.offsets[index], self.offsets[index + 1]

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.data.relations import Relation, check_relations
 from hyperproto.data.words import uncased
-from hyperproto.encoders.base import Encoder, Units, rows_between
+from hyperproto.encoders.base import Encoder, Units, offsets_of, rows_between
 from hyperproto.encoders.ragged import Ragged
 from hyperproto.encoders.row_convolution import convolved_maxima
 from hyperproto.encoders.window import window
@@ -100,25 +100,27 @@ class RelationCNN(Encoder):
 
     def prepare(self, items: list[Relation]) -> Sentences:
         """Look every word up; a sentence that is too long is cut, but never its head or tail."""
-        known = {word: self._row(word) for word in set(chain.from_iterable(item["tokens"] for item in items))}
-        rows, starts, cut = [], [], []
-        for item in items:
-            sentence = [known[word] for word in item["tokens"]]
-            entities = item["head"], item["tail"]
-            start = [entity[0] for entity in entities]
-            if len(sentence) > self.max_length:
-                kept = window(len(sentence), [(entity[0], entity[-1] + 1) for entity in entities], self.max_length)
-                cut.append(len(sentence) - len(kept))
-                sentence, start = [sentence[place] for place in kept], np.searchsorted(kept, start).tolist()
-            rows.append(sentence)
-            starts.append(start)
-        if cut:
+        sentences = [item["tokens"] for item in items]
+        known = {word: self._row(word) for word in set(chain.from_iterable(sentences))}
+        offsets = offsets_of(np.fromiter(map(len, sentences), np.int64, len(sentences)))
+        found = map(known.__getitem__, chain.from_iterable(sentences))
+        words = Ragged(np.fromiter(found, np.int32, int(offsets[-1])), offsets)
+        first = (entity[0] for item in items for entity in (item["head"], item["tail"]))
+        starts = np.fromiter(first, np.int64, 2 * len(items)).reshape(-1, 2)
+        stays = np.ones(len(words.flat), bool)
+        too_long = np.flatnonzero(words.lengths > self.max_length)
+        for n in too_long:
+            entities = [(entity[0], entity[-1] + 1) for entity in (items[n]["head"], items[n]["tail"])]
+            kept = window(len(sentences[n]), entities, self.max_length)
+            starts[n] = np.searchsorted(kept, starts[n])
+            stays[words.offsets[n] : words.offsets[n + 1]] = np.isin(np.arange(len(sentences[n])), kept)
+        if len(too_long):
             warn(
-                f"relation-cnn: {len(cut):,} of {len(items):,} sentences are longer than {self.max_length} words; "
-                f"{sum(cut):,} words were left out, heads and tails kept (raise max_length to keep all)",
+                f"relation-cnn: {len(too_long):,} of {len(items):,} sentences are longer than {self.max_length} words; "
+                f"{(~stays).sum():,} words were left out, heads and tails kept (raise max_length to keep all)",
                 stacklevel=2,
             )
-        return Sentences(Ragged.of(rows), np.array(starts))
+        return Sentences(words.only(stays), starts)
 
     def _row(self, word: str) -> int:
         """The row of a word's vector."""
@@ -141,8 +143,9 @@ class RelationCNN(Encoder):
         away = away.masked_fill(~real[:, None], 0)
         parts = [F.embedding(rows, self.words, self.padding, sparse=self.learn_words)]
         parts += [table(away[:, which]) for which, table in enumerate(self.places)]
-        hidden = self.convolution(torch.cat(parts, -1).mT)  # (n, filters, L)
-        return Units.one_each(self.dropout(hidden.masked_fill(~real[:, None], -torch.inf).amax(-1).relu()))
+        windows = F.pad(torch.cat(parts, -1), (0, 0, 1, 1)).unfold(1, 3, 1).flatten(2)  # (n, L, 3 channels)
+        hidden = F.linear(windows, self.convolution.weight.flatten(1), self.convolution.bias)  # (n, L, filters)
+        return Units.one_each(self.dropout(hidden.masked_fill(~real[..., None], -torch.inf).max(1).values.relu()))
 
     @torch.no_grad()
     def encode(self, prepared: Sentences, items: IntArray, progress: Progress | None = None) -> Units:
@@ -150,14 +153,15 @@ class RelationCNN(Encoder):
         if self.device.type != "cpu":
             return super().encode(prepared, items, progress)
         vectors = []
+        order = np.argsort(prepared.words.lengths[items], kind="stable")
         for start in range(0, len(items), BLOCK):
-            block = prepared.take(items[start : start + BLOCK])
+            block = prepared.take(items[order[start : start + BLOCK]])
             used, rows = np.unique(block.words.flat, return_inverse=True)
             tables = [self.words[torch.from_numpy(used)], *self.places.parameters()]
             parts = list(zip(tables, (rows, *block.away(self.max_length)), strict=True))
             done = None if progress is None else partial(_count, progress, start, len(items))
             vectors.append(convolved_maxima(parts, self.convolution, block.words.offsets, done).relu_())
-        return Units.one_each(torch.cat(vectors))
+        return Units.one_each(torch.cat(vectors)[torch.from_numpy(np.argsort(order))])
 
 
 def _count(progress: Progress, before: int, total: int, done: int) -> None:

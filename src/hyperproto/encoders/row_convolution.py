@@ -20,7 +20,8 @@ def convolved_maxima(
 ) -> Tensor:
     """Convolve the rows of all parts, side by side, and take the maximum over each sentence: (n, filters).
 
-    Sentences lie one after another, `offsets` apart; beyond the ends of each there is nothing, as with `padding=1`.
+    Sentences lie one after another, `offsets` apart; beyond the ends of each there is nothing, as with `padding=1`. It
+    is fast where those of one length lie together.
     """
     lengths = np.diff(offsets)
     first, last = offsets[:-1][lengths > 0], offsets[1:][lengths > 0] - 1
@@ -37,12 +38,15 @@ def convolved_maxima(
             n_gifts += len(table)
         channel = own.stop
     all_gifts, index = torch.cat(gifts), torch.from_numpy(np.stack(places, 1).astype(np.int32))
-    maxima = torch.empty(len(lengths), len(here))
-    for start in range(0, len(lengths), TOGETHER):
-        stop = min(start + TOGETHER, len(lengths))
-        sums = F.embedding_bag(index[offsets[start] : offsets[stop]], all_gifts, mode="sum")
-        own_lengths = torch.from_numpy(lengths[start:stop])
-        maxima[start:stop] = torch.segment_reduce(sums, "max", lengths=own_lengths, unsafe=True)
+    maxima = convolution.weight.new_full((len(lengths), len(here)), -torch.inf)
+    ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))  # of the runs of equal length
+    start = 0
+    while start < len(lengths):
+        stop = min(start + TOGETHER, int(ends[np.searchsorted(ends, start, side="right")]))
+        if lengths[start]:
+            sums = F.embedding_bag(index[offsets[start] : offsets[stop]], all_gifts, mode="sum")
+            torch.amax(sums.view(stop - start, int(lengths[start]), -1), 1, out=maxima[start:stop])
         if done is not None:
             done(stop)
+        start = stop
     return maxima if convolution.bias is None else maxima + convolution.bias
