@@ -133,7 +133,7 @@ def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, qu
     transform = FeatureTransform("none", encoder.feature_shape)
     encoder.eval()
 
-    def both() -> tuple[float, float]:
+    def both() -> tuple[float, float, EncodedPool]:
         """Tokenise, encode and score; between batches of the encoder the baseline has its turn, our clock standing."""
         anew: list[float] = []
 
@@ -144,12 +144,11 @@ def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, qu
         start = perf_counter()
         encoded = EncodedPool(pool, encoder, encoder.encode_all(encoder.prepare(pool.items), turn))
         episode_accuracies(method, transform, encoded, episodes)
-        return perf_counter() - start - sum(anew), sum(anew) * n_episodes / n_anew
+        return perf_counter() - start - sum(anew), sum(anew) * n_episodes / n_anew, encoded
 
     predict_anew(toolkit, pool, episodes[0])  # to warm up
-    times = Times(*zip(*(both() for _ in range(repeats)), strict=True))
-    few = episodes[:2]
-    encoded = EncodedPool(pool, encoder, encoder.encode_all(encoder.prepare(pool.items)))
+    ours, theirs, (encoded, *_) = zip(*(both() for _ in range(repeats)), strict=True)
+    times, few = Times(ours, theirs), episodes[:2]
     predicted = torch.cat([block for _, block, _ in predict_episodes(method, transform, encoded, few)])
     anew = torch.stack([predict_anew(toolkit, pool, episode) for episode in few])
     return times.measurement(
