@@ -17,7 +17,9 @@ from hyperproto.data import DATASETS, Pool, open_pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.methods import METHODS, make_method
 from tests.data.pictures import class_folders, encoded, write_tree
+from tests.episodes.tagged import random_sentences
 from tests.methods.conftest import make_task
+from tests.words import write_conll
 
 ROOT = Path(__file__).parents[1]
 
@@ -186,11 +188,42 @@ def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: py
     assert len(json.loads((tmp_path / "pred-5-1.json").read_text())) == 3
 
 
+def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "250")
+    for seed, split in enumerate(("train", "dev", "test")):
+        sentences = random_sentences(250, 6, seed=seed, most_runs=3)
+        write_conll(tmp_path / "fewnerd" / "inter" / f"{split}.txt", sentences)
+
+    def done(arguments: list[str], *more: str) -> str:
+        result = CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def only(start: str) -> list[str]:
+        [arguments] = commands("docs/entities.md", start)
+        return arguments
+
+    assert "dev" in done(only("hyperproto data check fewnerd"))
+    assert "Table 1" in done(only("hyperproto report table1"))  # nothing was run yet
+    text = done(only("hyperproto compare --data fewnerd"), "--episodes", "5")
+    assert "structshot point none" in text
+    assert "5~10 shots" in text
+    small = ["training.steps=2", "training.validate_every=2", "validation.episodes=2"]
+    done(only("hyperproto train fewnerd-minilm"), *(part for setting in small for part in ("-o", setting)))
+    assert "F1 %, toolkit" in done(only("hyperproto evaluate --run runs/mine"), "--episodes", "5")
+    (tmp_path / "few.conll").write_text("Marie B-person\nlives O\nin O\nRome B-city\n")
+    (tmp_path / "text.txt").write_text("Anna lives in Paris.\n")
+    assert json.loads(done(only("hyperproto tag")))["words"][0]["text"] == "Anna"
+
+
 @pytest.mark.parametrize(
     "document",
     [
         "CONTRIBUTING.md",
         "README.md",
+        "docs/entities.md",
         "docs/estimators.md",
         "docs/fidelity.md",
         "docs/images.md",
