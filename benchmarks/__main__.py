@@ -22,6 +22,7 @@ from rich.table import Table
 from benchmarks.batched_scoring import batched_scoring
 from benchmarks.drawing import drawing
 from benchmarks.encode_once import encode_once
+from benchmarks.entities import entities
 from benchmarks.estimators import estimators
 from benchmarks.image_input import image_input
 from benchmarks.measure import Measurement
@@ -33,7 +34,17 @@ from hyperproto.files import atomic_write
 
 BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
     run.__name__: run
-    for run in (encode_once, batched_scoring, training_step, image_input, relations, estimators, drawing, memory)
+    for run in (
+        encode_once,
+        batched_scoring,
+        training_step,
+        image_input,
+        relations,
+        entities,
+        estimators,
+        drawing,
+        memory,
+    )
 }
 
 

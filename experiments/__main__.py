@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments.accuracy import accuracy
 from experiments.calibration import calibration
+from experiments.constants import constants
 from experiments.coverage import coverage
 from experiments.draws import SHOTS
 from experiments.intents import NAMES, load_intents
@@ -24,7 +25,7 @@ from hyperproto.files import atomic_write
 from hyperproto.regions import PRIOR_RATIO
 
 EXPERIMENTS: dict[str, Callable[..., dict[str, Any]]] = {
-    run.__name__: run for run in (accuracy, outside, coverage, calibration)
+    run.__name__: run for run in (constants, accuracy, outside, coverage, calibration)
 }
 
 
