@@ -28,7 +28,8 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
     squared : measure by the squared distance (sphere and point).
     coverage : the share of genuine examples, such as 0.95, that "none of these" must let pass; None rejects nothing.
     class_thresholds : give a class a threshold of its own once it has ceil(1 / (1 - coverage)) - 1 examples, see Notes.
-    guarantee : widen the thresholds until the coverage is certain to be at least 2 * coverage - 1, see Notes.
+    guarantee : take thresholds, mostly wider ones, with which the coverage is certain to be at least 2 * coverage - 1,
+        see Notes.
     reject_label : what `predict` says for "none of these"; "auto" is -1 among numbers, "none of these" among strings.
     temperature : of the probabilities, a number above 0, or "auto": fitted to the examples, each left out.
     store_support : keep the examples. Without them only count, mean and squares of each class are kept: enough for

@@ -79,13 +79,17 @@ class State:
         """Whether `fit` or `partial_fit` was called."""
         return hasattr(self, "_memory")
 
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            check_is_fitted(self)  # which says it in scikit-learn's words, and takes long to find out
+
     def _model(self) -> Model:
         settings = self._settings()  # first: it knows whether there was a fit
         return Model.of(self._memory, settings)
 
     def _settings(self) -> Settings:
         """The settings, checked against what is remembered; quickly, if they are those of the last time."""
-        check_is_fitted(self)
+        self._check_fitted()
         read, last = Settings.read(self), self._memory.last_settings
         if last is not None and last[0] == read:
             return last[1]
@@ -99,7 +103,7 @@ class State:
 
     def _rows(self, X: Any) -> Floats:
         """Check rows to be judged."""
-        check_is_fitted(self)
+        self._check_fitted()
         if self._is_plain(X):
             return X  # type: ignore[no-any-return]
         rows: Floats = validate_data(self, X, reset=False, dtype=FLOATS)
