@@ -185,7 +185,7 @@ def _evaluation(quick: bool) -> Measurement:
     few = episodes[:4]
     plain = torch.cat([torch.from_numpy(e.classes)[anew(e)] for e in few]).numpy()
     same = np.where(plain == pool.n_classes, OUTSIDE, plain) == tags.predicted[: len(plain)]
-    times = Times([ours] * 2, [sum(spent) * n_episodes / n_anew] * 2)
+    times = Times([ours], [sum(spent) * n_episodes / n_anew])
     return times.measurement(
         f"MiniLM, {n_episodes:,} evaluation episodes, {WAY}-way {SHOT}~{2 * SHOT}-shot",
         f"encoding each episode anew, padded to {LENGTH}",

@@ -46,7 +46,7 @@ class Times:
         """Take the median of the ratios, not the ratio of the medians: a pair shares its load."""
         upper, lower = (self.baseline, self.ours) if comparison == ">=" else (self.ours, self.baseline)
         ratios = [a / b for a, b in zip(upper, lower, strict=True)]
-        low, _, high = quantiles(ratios, method="inclusive")
+        low, _, high = quantiles(ratios, method="inclusive") if len(ratios) > 1 else ratios * 3
         return Measurement(
             name=name,
             baseline=baseline,
