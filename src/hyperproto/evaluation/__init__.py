@@ -12,6 +12,7 @@ from hyperproto.evaluation.scoring import (
     predict_episodes,
     score_episodes,
     training_center,
+    training_units,
 )
 from hyperproto.evaluation.span_errors import SpanErrors, span_errors
 from hyperproto.evaluation.spans import SpanCounts, Tags, span_counts
@@ -45,4 +46,5 @@ __all__ = [
     "tag_episodes",
     "tagged_metrics",
     "training_center",
+    "training_units",
 ]

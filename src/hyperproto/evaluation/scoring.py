@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders import Encoder, FeatureTransform, Units
-from hyperproto.encoders.base import offsets_of
+from hyperproto.encoders.base import offsets_of, rows_between
 from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
@@ -18,6 +18,7 @@ from hyperproto.methods import Method, Task, TaskItems, gather_task
 
 BLOCK_BYTES = 8 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
+SAMPLE_ITEMS = 5000  # training items whose units say what those of no class look like
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +51,24 @@ class EncodedPool:
 
 def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Tensor:
     """Mean vector of (a sample of) the training data, for the transform center-unit; `cached` as above."""
-    items = np.array(shuffled(0, SHUFFLE, 1, len(pool))[:CENTER_ITEMS])
+    return _sample(encoder, pool, CENTER_ITEMS, cached)[1].x.mean(0)
+
+
+def training_units(encoder: Encoder, pool: Pool, *, cached: bool = False) -> tuple[Tensor, Tensor]:
+    """Vectors (n, *feature_shape) and labels (n,) of all units of (a sample of) the training data."""
+    items, units = _sample(encoder, pool, SAMPLE_ITEMS, cached)
+    offsets = np.arange(len(pool) + 1) if pool.offsets is None else pool.offsets
+    labels = pool.labels[rows_between(offsets[items], offsets[items + 1])]
+    return units.x, torch.from_numpy(labels).to(units.x.device)
+
+
+def _sample(encoder: Encoder, pool: Pool, most: int, cached: bool) -> tuple[IntArray, Units]:
+    items = np.array(shuffled(0, SHUFFLE, 1, len(pool))[:most])
 
     def encode() -> Units:
         return encoder.encode(encoder.prepared(pool), items)
 
-    return (cached_units(encoder, pool, items, encode) if cached else encode()).x.mean(0)
+    return items, cached_units(encoder, pool, items, encode) if cached else encode()
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from hyperproto.data import Pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods.novelty import doubt
+from hyperproto.methods.outside import Outside
 from hyperproto.methods.path import Path
 from hyperproto.methods.task import Task
 
@@ -46,10 +47,12 @@ class Method(nn.Module):
         path: bool = False,
         tau: float | None = None,
         transitions: list[float] | None = None,
+        outside_weight: float = 0.0,
     ) -> None:
         """Create every parameter, for `n_classes` training classes (0 where nothing is trained).
 
-        With `path`, words are not labelled one by one: `tau` and `transitions` are those of `methods.path`.
+        With `path`, words are not labelled one by one: `tau` and `transitions` are those of `methods.path`. With an
+        `outside_weight`, evaluation has learned on the training data what O looks like: see `methods.outside`.
         """
         super().__init__()
         if len(feature_shape) != 1 and "feature-maps" not in self.traits:
@@ -65,6 +68,7 @@ class Method(nn.Module):
         if not path and (tau is not None or transitions is not None):
             raise ConfigError("tau and transitions are of the best path of labels; add path = true, or leave them out")
         self.path = Path(self.start_tau if tau is None else tau, transitions) if path else None
+        self.outside = Outside(outside_weight, feature_shape[-1]) if outside_weight else None
         log_temperature = torch.tensor(float(temperature)).log()
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
 
@@ -120,9 +124,12 @@ class Method(nn.Module):
 
     def decode(self, scores: Tensor, task: Task) -> Tensor:
         """Predict a label for each query, (B, Q): the best by itself, or on the best path through its item."""
+        logits = scores / self.log_temperature.exp()
+        if self.outside is not None and self.outside.known:
+            logits = self.outside.added_to(logits, task.query)
         if self.path is None or not self.path.known or task.way == 1:
-            return scores.argmax(-1)
-        return self.path.best(scores / self.log_temperature.exp(), task.query_offsets)
+            return logits.argmax(-1)
+        return self.path.best(logits, task.query_offsets)
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters with an optimiser of their own, by the name of its section `[optim.NAME]`."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hyperproto.data import Pool, open_pool, training_split
+from hyperproto.data import OUTSIDE, Pool, open_pool, training_split
 from hyperproto.encoders import Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Contender, training_center
+from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.registry import option_problems
 from hyperproto.training.run import Run
@@ -35,6 +35,13 @@ class Source:
     def train_pool(self) -> Pool | None:
         """The training data, opened once; None where there are none."""
         return None if self.train_data is None else open_pool(*self.train_data)
+
+    @cached_property
+    def train_units(self) -> tuple[Tensor, Tensor] | None:
+        """Vectors and labels of words of the training data, encoded once; None where there are none."""
+        if self.train_pool is None or self.train_pool.offsets is None:
+            return None
+        return training_units(self.encoder, self.train_pool, cached=True)
 
 
 def run_source(folder: str, pool: Pool) -> Source:
@@ -91,17 +98,17 @@ def select(
             method, own_options = _method(source, name, fit, options)
             where = [source.label] if len(sources) > 1 else []
             changed = [f"{key}={value}" for key, value in options.items() if key in own_options and method.uses(key)]
-            contenders.append(
-                Contender(
-                    label=" ".join([*where, name, fit, transform, *changed]),
-                    encoder=source.encoder,
-                    method=method,
-                    method_name=name,
-                    transform=transform,
-                    settings={**source.settings, "options": own_options},
-                    center=centers.get(source) if transform == "center-unit" else None,
-                )
+            contender = Contender(
+                label=" ".join([*where, name, fit, transform, *changed]),
+                encoder=source.encoder,
+                method=method,
+                method_name=name,
+                transform=transform,
+                settings={**source.settings, "options": own_options},
+                center=centers.get(source) if transform == "center-unit" else None,
             )
+            _learn_outside(contender, source)
+            contenders.append(contender)
     return contenders
 
 
@@ -155,7 +162,7 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
     shape = source.encoder.feature_shape
     if source.method is None or name != source.method_name:
         return _informed(make_method(name, feature_shape=shape, fit=fit, **merged), name, source), merged
-    if not given:
+    if not given and source.method.outside is None:
         return source.method.with_fit(fit), merged
     method = make_method(name, feature_shape=shape, n_classes=source.method.n_classes, fit=fit, **merged)
     given_state = {state for option, state in cls.option_state.items() if option in given}
@@ -175,6 +182,21 @@ def _informed(method: Method, name: str, source: Source) -> Method:
             )
         method.read_labels(source.train_pool)
     return method.eval()
+
+
+def _learn_outside(contender: Contender, source: Source) -> None:
+    """Show a method that wants to know what O looks like the words of the training data, as it will see others."""
+    if contender.method.outside is None:
+        return
+    if source.train_units is None:
+        raise ConfigError(
+            f"outside_weight learns from the words of training data what O looks like, and {source.label} comes "
+            "without any here; leave it out"
+        )
+    words, labels = source.train_units
+    method, transform = contender.on(words.device)
+    if method.outside is not None:
+        method.outside.learn(transform.eval()(words), labels == OUTSIDE)
 
 
 def _center(source: Source) -> Tensor | None:
