@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from experiments.draws import SHOTS, draw
 from experiments.feature_transform import Features
 from experiments.folds import folds
 from experiments.intents import Intents, load_intents
+from experiments.markdown import page
 from experiments.outside import separation
 from experiments.rows import Tally
 from hyperproto import HypersphereClassifier
@@ -212,3 +214,41 @@ def test_mistakes_are_said_in_one_line(tmp_path, monkeypatch, capsys):
         program.main(["outside", "--data", "hwu64"])
     assert "error: made up has no texts outside its classes; use clinc150" in capsys.readouterr().err
     assert SHOTS == ("1", "2", "5", "10", "unequal")
+
+
+def test_the_page_shows_what_the_files_hold(tmp_path):
+    def of(mean):
+        return {"mean": mean, "ci95": 0.01, "std": 0.02, "draws": [mean, mean]}
+
+    def pair(value):
+        return {"difference": value, "ci95": 0.015, "larger": 1}
+
+    names = {"method": "a", "transform": "unit"}
+    content = {
+        "command": "python -m experiments accuracy --data hwu64",
+        "data": "hwu64",
+        "split": "test",
+        "classes": 64,
+        "texts": {"test": 1076},
+        "reference": "a unit",
+        "results": [
+            {"shots": "1", **names, "accuracy": of(0.5), "fit_seconds": of(0.25)},
+            {"shots": "5", **names, "accuracy": of(0.7), "fit_seconds": of(0.5)},
+            {"shots": "5", **names, "method": "b", "accuracy": of(0.81), "fit_seconds": of(0.125)},
+            {"shots": "5", **names, "transform": "none", "accuracy": of(0.9), "fit_seconds": of(0.125)},
+        ],
+        "comparisons": [{"shots": "5", "method": "b", "transform": "unit", "accuracy": pair(-0.11)}],
+    }
+    (tmp_path / "intents-hwu64.json").write_text(json.dumps(content))
+    text = page(tmp_path)
+    assert "`python -m experiments accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
+    assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | **50.0** | 70.0 |\n| b | - | **81.0** |\n" in text
+    assert "| a | **0.250** | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
+    assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | **90.0** |\n" in text
+    assert "a unit less the others, transform unit, paired over draws" in text
+    assert "| b | -11.0 ± 1.5 |" in text
+
+
+def test_the_page_in_the_documentation_is_that_of_the_results():
+    root = Path(program.__file__).parents[1]
+    assert (root / "docs" / "intents.md").read_text() == page(root / "results")
