@@ -17,7 +17,7 @@ from hyperproto.evaluation.scoring import (
 from hyperproto.evaluation.span_errors import SpanErrors, span_errors
 from hyperproto.evaluation.spans import SpanCounts, Tags, span_counts
 from hyperproto.evaluation.tagged_metrics import tagged_metrics
-from hyperproto.evaluation.tagging import tag_episodes
+from hyperproto.evaluation.tagging import tag_alike, tag_episodes
 
 __all__ = [
     "Contender",
@@ -43,6 +43,7 @@ __all__ = [
     "score_episodes",
     "span_counts",
     "span_errors",
+    "tag_alike",
     "tag_episodes",
     "tagged_metrics",
     "training_center",

@@ -1,0 +1,198 @@
+"""Few-NERD, every method three ways: `python -m experiments.words choose ...` on dev, then `... report ...` on test.
+
+A method labels word by word (`words`), by the best path through a sentence (`path`), or by that and what the training
+data say of O (`path, O`). Transform, temperature and the weight of O are chosen for each, alike, by the mean F1 of two
+kinds of dev episodes; the test split chooses nothing.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.__main__ import written
+from hyperproto.data import Pool, open_pool
+from hyperproto.episodes import Episode, GreedySampler, episodes_hash
+from hyperproto.evaluation import (
+    EncodedPool,
+    Tags,
+    paired_difference,
+    score_episodes,
+    span_errors,
+    tag_alike,
+    tagged_metrics,
+)
+from hyperproto.files import atomic_write
+from hyperproto.methods import Method
+from hyperproto.training.selection import Source, encoder_source, run_source, select
+
+DATA = "fewnerd"
+CASES: list[tuple[str, str, dict[str, float]]] = [
+    ("protonet", "point", {}),
+    ("cosine", "point", {}),
+    ("nnshot", "point", {}),
+    ("hyperproto", "bayes", {}),
+    ("hyperproto", "bayes", {"unit_correlation": 0.3}),
+    ("hyperproto", "bayes", {"count_prior": 4.0}),
+    ("hyperproto", "unbiased", {}),
+    ("hyperproto", "paper", {}),
+    ("hyperproto-cone", "unbiased", {}),
+    ("hyperproto-cone", "paper", {}),
+    ("hyperproto-gaussian", "unbiased", {}),
+    ("hyperproto-gaussian", "paper", {}),
+]
+TRANSFORMS = {"cosine": ("unit", "center-unit"), "hyperproto-cone": ("none", "center-unit")}  # others: all three
+SHARES = (0.02, 0.04, 0.07, 0.13, 0.23, 0.4, 0.7, 1.3)  # temperatures, in standard deviations of a word's scores
+WEIGHTS = (0.5, 1.0)  # of O
+CHOICES = {1: 300, 5: 150}  # dev episodes by shots, 5-way
+CHOICE_SEED = 11
+REPORTED = ((5, 1), (5, 5), (10, 1), (10, 5))  # ways and shots
+BASELINES = ("protonet", "cosine")  # which all others are compared with, on the same episodes
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a method decides, given its scores."""
+
+    name: str
+    options: dict[str, Any]
+
+    def of(self, method: Method) -> Method:
+        """The method, which has path and O, deciding so."""
+        twin = deepcopy(method)
+        if not self.options.get("path"):
+            twin.path = None
+        weight = self.options.get("outside_weight", 0.0)
+        if twin.outside is not None and weight:
+            twin.outside.weight = weight
+        else:
+            twin.outside = None
+        if "temperature" in self.options:
+            twin.log_temperature.data.fill_(log(self.options["temperature"]))
+        return twin
+
+
+def choose(source: Source, pool: Pool) -> Iterator[dict[str, Any]]:
+    """Measure every setting on the pool, row by row."""
+    encoded = EncodedPool.encode(source.encoder, pool, cached=True)
+    episodes = {shot: _episodes(pool, 5, shot, number, CHOICE_SEED) for shot, number in CHOICES.items()}
+    for name, fit, own in CASES:
+        for transform_name in TRANSFORMS.get(name, ("none", "unit", "center-unit")):
+            complete = {**own, "path": True, "outside_weight": WEIGHTS[0]}
+            [contender] = select([source], [name], [fit], [transform_name], complete)
+            method, transform = contender.on(encoded.units.x.device)
+            scale = _scale(next(iter(score_episodes(method, transform, encoded, episodes[1][:20])))[1])
+            ways = list(_ways(scale))
+            methods = [way.of(method) for way in ways]
+            tags = {shot: tag_alike(methods, transform, encoded, drawn) for shot, drawn in episodes.items()}
+            for number, way in enumerate(ways):
+                found = {f"{shot} shots": _short(tags[shot][number], pool) for shot in CHOICES}
+                row = {"method": name, "fit": fit, "transform": transform_name, "decided": way.name}
+                mean = sum(each["f1"] for each in found.values()) / len(found)
+                yield {**row, "options": {**own, **way.options}, "mean_f1": round(mean, 5), **found}
+
+
+def _ways(scale: float) -> Iterator[Way]:
+    yield Way("words", {})
+    for share in SHARES:
+        path = {"path": True, "temperature": float(f"{share * scale:.2g}")}
+        yield Way("path", path)
+        for weight in WEIGHTS:
+            yield Way("path, O", {**path, "outside_weight": weight})
+
+
+def _scale(scores: torch.Tensor) -> float:
+    return float(scores.masked_fill(~scores.isfinite(), float(scores[scores.isfinite()].min())).std(-1).mean())
+
+
+def _short(tags: Tags, pool: Pool) -> dict[str, float]:
+    counts, rates = tags.counts("sentence"), span_errors(tags, pool.class_names).rates
+    values = {"f1": counts.f1, "precision": counts.precision, "recall": counts.recall}
+    return {name: round(value, 5) for name, value in {**values, "called_o": rates["outside_predicted"]}.items()}
+
+
+def best(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The best row of each method, fit and way to decide."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = row["method"], row["fit"], row["decided"]
+        if key not in found or row["mean_f1"] > found[key]["mean_f1"]:
+            found[key] = row
+    return list(found.values())
+
+
+def report(source: Source, pool: Pool, chosen: Sequence[dict[str, Any]], number: int) -> Iterator[dict[str, Any]]:
+    """Measure what was chosen on the pool, in every setting."""
+    encoded = EncodedPool.encode(source.encoder, pool, cached=True)
+    for way, shot in REPORTED:
+        episodes = _episodes(pool, way, shot, number, 0)
+        setting = {"setting": f"{way}-way {shot}~{2 * shot}", "episode_hash": episodes_hash(pool, episodes)}
+        baselines: dict[tuple[str, str], Any] = {}
+        for row in chosen:
+            given = [row["method"]], [row["fit"]], [row["transform"]]
+            [contender] = select([source], *given, row["options"])
+            method, transform = contender.on(encoded.units.x.device)
+            [tags] = tag_alike([method], transform, encoded, episodes)
+            values, metrics = tagged_metrics(tags, pool.class_names)
+            rates = metrics.pop("errors")["rates"]
+            differences = {}
+            if row["method"] in BASELINES:
+                baselines[row["method"], row["decided"]] = values["sentence"]
+            for name in BASELINES:
+                other = baselines.get((name, row["decided"]))
+                if other is not None and name != row["method"]:
+                    differences[f"less_{name}"] = [round(x, 5) for x in paired_difference(values["sentence"], other)]
+            kept = {name: row[name] for name in ("method", "fit", "transform", "decided", "options")}
+            rounded = {name: round(rate, 5) for name, rate in rates.items()}
+            yield {**setting, **kept, **{name: _rounded(m) for name, m in metrics.items()}, **rounded, **differences}
+
+
+def _rounded(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 5) if isinstance(value, float) else value for name, value in metrics.items()}
+
+
+def _episodes(pool: Pool, way: int, shot: int, number: int, seed: int) -> list[Episode]:
+    return GreedySampler(pool, way=way, shot=shot, query=shot, seed=seed).draw(number)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, saying every row, and write JSON."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.words", description="Methods that label words.")
+    parser.add_argument("step", choices=("choose", "report"))
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--encoder", help="a ready encoder, such as minilm")
+    where.add_argument("--run", help="the folder of a trained run")
+    parser.add_argument("--split", default=None, help="default: dev to choose, test to report")
+    parser.add_argument("--choices", type=Path, metavar="FILE", help="what `choose` wrote")
+    parser.add_argument("--episodes", type=int, default=1000, help="of each setting, to report")
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE")
+    options = parser.parse_args(arguments)
+    if options.step == "report" and options.choices is None:
+        parser.error("report needs --choices: the file that choose wrote")
+    split = options.split or {"choose": "dev", "report": "test"}[options.step]
+    pool = open_pool(DATA, split)
+    source = run_source(options.run, pool) if options.run else encoder_source(options.encoder, pool)
+    if options.step == "choose":
+        found = choose(source, pool)
+    else:
+        found = report(source, pool, best(json.loads(options.choices.read_text())["results"]), options.episodes)
+    rows = []
+    for row in found:
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        rows.append(row)
+    command = shlex.join(["python", "-m", "experiments.words", *(sys.argv[1:] if arguments is None else arguments)])
+    content = {"command": command, "data": DATA, "split": split, "encoder": source.label, "results": rows}
+    with atomic_write(options.json) as file:
+        file.write(written(content).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Choosing how to label words, and reporting it: on made-up sentences, against the library's own commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import words
+from hyperproto.commands.evaluation import Selection, evaluate
+from hyperproto.commands.tasks import Tasks
+from tests.episodes.tagged import random_sentences
+from tests.words import register, write_conll
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    register()
+    for seed, split in enumerate(("train", "dev", "test")):
+        write_conll(tmp_path / "data" / f"{split}.txt", random_sentences(150, 7, seed=seed, most_runs=3))
+    spec = f"conll:{tmp_path / 'data'}"
+    monkeypatch.setattr(words, "DATA", spec)
+    bayes = ("hyperproto", "bayes")
+    cases = [("protonet", "point", {}), ("cosine", "point", {}), (*bayes, {}), (*bayes, {"count_prior": 4.0})]
+    monkeypatch.setattr(words, "CASES", cases)
+    monkeypatch.setattr(words, "SHARES", (0.1, 1.0))
+    monkeypatch.setattr(words, "CHOICES", {1: 6, 2: 4})
+    monkeypatch.setattr(words, "REPORTED", ((3, 2),))
+    return spec
+
+
+def test_what_is_chosen_and_reported_is_what_the_commands_measure(data: str, tmp_path: Path) -> None:
+    choices, found = tmp_path / "choices.json", tmp_path / "found.json"
+    words.main(["choose", "--encoder", "tiny-words", "--json", str(choices)])
+    content = json.loads(choices.read_text())
+    rows = content["results"]
+    assert (content["split"], content["command"]) == (
+        "dev",
+        f"python -m experiments.words choose --encoder tiny-words --json {choices}",
+    )
+    assert len(rows) == (3 + 2 + 3 + 3) * (1 + 2 * 3)  # transforms, then ways to decide
+    for row in rows[5:7]:  # a path, with and without O
+        options = [f"{name}={json.dumps(value)}" for name, value in row["options"].items()]
+        chosen = Selection([], ["tiny-words"], [row["method"]], [row["fit"]], [row["transform"]], options)
+        [[result]] = evaluate(chosen, Tasks(data, "dev", ["1"], way=5, query=None, episodes=6, seed=11))
+        assert row["1 shots"]["f1"] == pytest.approx(result.metrics["sentence"]["f1"], abs=1e-5)
+
+    best = words.best(rows)
+    assert [(row["method"], row["decided"]) for row in best] == [
+        (method, decided) for method in ("protonet", "cosine", "hyperproto") for decided in ("words", "path", "path, O")
+    ]
+    for row in best:
+        same = [r["mean_f1"] for r in rows if (r["method"], r["decided"]) == (row["method"], row["decided"])]
+        assert row["mean_f1"] == max(same)
+
+    arguments = ["report", "--encoder", "tiny-words", "--choices", str(choices), "--episodes", "8"]
+    words.main([*arguments, "--json", str(found)])
+    content = json.loads(found.read_text())
+    assert content["split"] == "test"
+    for row, from_dev in zip(content["results"], best, strict=True):
+        assert row["options"] == from_dev["options"]
+        options = [f"{name}={json.dumps(value)}" for name, value in row["options"].items()]
+        chosen = Selection([], ["tiny-words"], [row["method"]], [row["fit"]], [row["transform"]], options)
+        [[result]] = evaluate(chosen, Tasks(data, "test", ["2"], way=3, query=None, episodes=8, seed=0))
+        assert row["episode_hash"] == result.settings["episode_hash"]
+        for convention in ("sentence", "toolkit"):
+            assert row[convention]["f1"] == pytest.approx(result.metrics[convention]["f1"], abs=1e-5)
+        assert row["outside_predicted"] == pytest.approx(
+            result.metrics["errors"]["rates"]["outside_predicted"], abs=1e-5
+        )
+    protonet, ours = content["results"][0], content["results"][6]
+    assert ours["less_protonet"][0] == pytest.approx(ours["sentence"]["f1"] - protonet["sentence"]["f1"], abs=0.02)
+    assert "less_protonet" not in protonet
+
+
+def test_a_report_needs_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        words.main(["report", "--encoder", "minilm", "--json", "x.json"])
+    assert "report needs --choices: the file that choose wrote" in capsys.readouterr().err
