@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import words
+from experiments.words_page import page
 from hyperproto.commands.evaluation import Selection, evaluate
 from hyperproto.commands.tasks import Tasks
 from tests.episodes.tagged import random_sentences
@@ -76,3 +77,27 @@ def test_a_report_needs_choices(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         words.main(["report", "--encoder", "minilm", "--json", "x.json"])
     assert "report needs --choices: the file that choose wrote" in capsys.readouterr().err
+
+
+def test_the_page_shows_what_the_files_hold(tmp_path: Path) -> None:
+    counts = {"f1": 0.5, "precision": 0.4, "recall": 0.6, "ci95": 0.01}
+    rates = {"outside": 0.8, "outside_predicted": 0.75, "false_positive": 0.1, "false_negative": 0.05, "within": 0.2,
+             "outer": 0.3}  # fmt: skip
+    row = {"setting": "5-way 1~2", "episode_hash": "abc", "method": "cosine", "fit": "point", "transform": "unit",
+           "decided": "path", "options": {"path": True, "temperature": 0.05}, "sentence": counts,
+           "toolkit": {**counts, "f1": 0.51}, **rates, "less_protonet": [0.02, 0.015]}  # fmt: skip
+    content = {"command": "python -m experiments.words report", "encoder": "minilm", "split": "test", "results": [row]}
+    (tmp_path / "fewnerd-a.json").write_text(json.dumps({**content, "command": "x report y"}))
+    (tmp_path / "fewnerd-a-choices.json").write_text(json.dumps({**content, "command": "x choose y"}))
+    text = page(tmp_path)
+    assert text.count("## minilm, test split") == 1
+    assert "**F1, spans within sentences**, by the best path" in text
+    head = "| cosine, `point` | unit, temperature=0.05 |"
+    for cell in ("50.0 ± 1.0", "51.0", "40.0 / 60.0", "75.0", "10.0 / 5.0", "20.0 / 30.0", "+2.0 ± 1.5", "-"):
+        assert f"{head} {cell} |" in text
+    assert "| *in truth* | | 80.0 |" in text
+
+
+def test_the_page_in_the_documentation_is_that_of_the_results() -> None:
+    root = Path(words.__file__).parents[1]
+    assert (root / "docs" / "few-nerd.md").read_text() == page(root / "results")
