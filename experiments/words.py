@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import groupby
 from math import log
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ CASES: list[tuple[str, str, dict[str, float]]] = [
     ("protonet", "point", {}),
     ("cosine", "point", {}),
     ("nnshot", "point", {}),
+    ("logistic", "point", {"C": 1.0}),
+    ("logistic", "point", {"C": 10.0}),
     ("hyperproto", "bayes", {}),
     ("hyperproto", "bayes", {"unit_correlation": 0.3}),
     ("hyperproto", "bayes", {"count_prior": 4.0}),
@@ -52,6 +55,7 @@ CASES: list[tuple[str, str, dict[str, float]]] = [
 TRANSFORMS = {"cosine": ("unit", "center-unit"), "hyperproto-cone": ("none", "center-unit")}  # others: all three
 SHARES = (0.02, 0.04, 0.07, 0.13, 0.23, 0.4, 0.7, 1.3)  # temperatures, in standard deviations of a word's scores
 WEIGHTS = (0.5, 1.0)  # of O
+DECISION = ("path", "temperature", "outside_weight")  # options that change no score
 CHOICES = {1: 300, 5: 150}  # dev episodes by shots, 5-way
 CHOICE_SEED = 11
 REPORTED = ((5, 1), (5, 5), (10, 1), (10, 5))  # ways and shots
@@ -80,11 +84,11 @@ class Way:
         return twin
 
 
-def choose(source: Source, pool: Pool) -> Iterator[dict[str, Any]]:
-    """Measure every setting on the pool, row by row."""
+def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Measure every setting of some methods on the pool, row by row."""
     encoded = EncodedPool.encode(source.encoder, pool, cached=True)
     episodes = {shot: _episodes(pool, 5, shot, number, CHOICE_SEED) for shot, number in CHOICES.items()}
-    for name, fit, own in CASES:
+    for name, fit, own in (case for case in CASES if case[0] in names):
         for transform_name in TRANSFORMS.get(name, ("none", "unit", "center-unit")):
             complete = {**own, "path": True, "outside_weight": WEIGHTS[0]}
             [contender] = select([source], [name], [fit], [transform_name], complete)
@@ -135,24 +139,37 @@ def report(source: Source, pool: Pool, chosen: Sequence[dict[str, Any]], number:
     for way, shot in REPORTED:
         episodes = _episodes(pool, way, shot, number, 0)
         setting = {"setting": f"{way}-way {shot}~{2 * shot}", "episode_hash": episodes_hash(pool, episodes)}
-        baselines: dict[tuple[str, str], Any] = {}
-        for row in chosen:
-            given = [row["method"]], [row["fit"]], [row["transform"]]
-            [contender] = select([source], *given, row["options"])
-            method, transform = contender.on(encoded.units.x.device)
-            [tags] = tag_alike([method], transform, encoded, episodes)
-            values, metrics = tagged_metrics(tags, pool.class_names)
+        values: dict[tuple[str, str, str], Any] = {}
+        for row, tags in zip(chosen, _tags(source, encoded, chosen, episodes), strict=True):
+            found, metrics = tagged_metrics(tags, pool.class_names)
+            values[row["method"], row["fit"], row["decided"]] = found["sentence"]
             rates = metrics.pop("errors")["rates"]
             differences = {}
-            if row["method"] in BASELINES:
-                baselines[row["method"], row["decided"]] = values["sentence"]
             for name in BASELINES:
-                other = baselines.get((name, row["decided"]))
+                other = values.get((name, "point", row["decided"]))
                 if other is not None and name != row["method"]:
-                    differences[f"less_{name}"] = [round(x, 5) for x in paired_difference(values["sentence"], other)]
+                    differences[f"less_{name}"] = [round(x, 5) for x in paired_difference(found["sentence"], other)]
             kept = {name: row[name] for name in ("method", "fit", "transform", "decided", "options")}
             rounded = {name: round(rate, 5) for name, rate in rates.items()}
             yield {**setting, **kept, **{name: _rounded(m) for name, m in metrics.items()}, **rounded, **differences}
+
+
+def _tags(
+    source: Source, encoded: EncodedPool, chosen: Sequence[dict[str, Any]], episodes: Sequence[Episode]
+) -> Iterator[Tags]:
+    """What each of the rows makes of the episodes; those that follow each other and score alike are scored once."""
+    for _, alike in groupby(chosen, _scored_by):
+        rows = list(alike)
+        contenders = [
+            select([source], [row["method"]], [row["fit"]], [row["transform"]], row["options"])[0] for row in rows
+        ]
+        parts = [contender.on(encoded.units.x.device) for contender in contenders]
+        yield from tag_alike([method for method, _ in parts], parts[0][1], encoded, episodes)
+
+
+def _scored_by(row: dict[str, Any]) -> tuple[Any, ...]:
+    own = {name: value for name, value in row["options"].items() if name not in DECISION}
+    return row["method"], row["fit"], row["transform"], own
 
 
 def _rounded(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -174,6 +191,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--choices", type=Path, metavar="FILE", help="what `choose` wrote")
     parser.add_argument("--episodes", type=int, default=1000, help="of each setting, to report")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE")
+    known = list(dict.fromkeys(name for name, *_ in CASES))
+    parser.add_argument("--methods", nargs="+", choices=known, default=known, metavar="METHOD", help="to choose for")
     options = parser.parse_args(arguments)
     if options.step == "report" and options.choices is None:
         parser.error("report needs --choices: the file that choose wrote")
@@ -181,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pool = open_pool(DATA, split)
     source = run_source(options.run, pool) if options.run else encoder_source(options.encoder, pool)
     if options.step == "choose":
-        found = choose(source, pool)
+        found = choose(source, pool, options.methods)
     else:
         found = report(source, pool, best(json.loads(options.choices.read_text())["results"]), options.episodes)
     rows = []
