@@ -1,6 +1,7 @@
 """`hyperproto tag`: raw text, labelled by the example of a few annotated sentences."""
 
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hyperproto.data.plain_text import read_plain
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods.path import abstract_transitions
+from hyperproto.training import load_recipe, train
 from tests.words import register
 
 SUPPORT = """Marie B-person
@@ -130,6 +132,27 @@ def test_a_path_finds_its_transitions_in_the_support(support: Path, tmp_path: Pa
     assert contender.method.path is not None
     assert contender.method.path.transitions.tolist() == abstract_transitions(examples).tolist()
     assert "Marie" in tag_file(chosen, str(support), text(tmp_path, "Marie lives in Paris\n"), None)
+
+
+def test_a_run_is_used_as_a_ready_encoder_is_unless_its_own_fit_is_wanted(support: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "words.toml"
+    recipe.write_text(
+        f'[data]\nspec = "conll:{support}"\nsplit = "all"\n[encoder]\nname = "tiny-words"\n[method]\n'
+        'name = "hyperproto"\ncenters = "episode"\n[episodes]\nway = 2\nshot = 1\nquery = 1\n[optim.encoder]\n'
+        "name = 'adam'\nlr = 0.03\n[optim.radius]\nname = 'adam'\nlr = 0.03\n[training]\nsteps = 2\n"
+        "validate_every = 2\n[validation]\nsplit = 'all'\nway = 2\nshot = 1\nquery = 1\nepisodes = 2\n"
+    )
+    runs = [str(train(load_recipe(str(recipe)), tmp_path / "run").folder)]
+    path = text(tmp_path, "Marie Curie met Angela in Paris\n")
+
+    def tagged(**more: Sequence[str]) -> str:
+        return tag_file(Selection(runs=runs, **more), str(support), path, None)
+
+    options = ["path=true", "temperature=0.05"]
+    assert tagged() == tagged(methods=["cosine"], transforms=["unit"], options=options)
+    own = tagged(fits=["point"])
+    assert own == tagged(methods=["hyperproto"], fits=["point"])
+    assert own == tagged(methods=["protonet"])
 
 
 def test_a_ready_encoder_needs_no_method(support: Path, tmp_path: Path) -> None:

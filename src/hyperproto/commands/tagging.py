@@ -23,7 +23,8 @@ from hyperproto.reports.progress import progress_bar
 Form = Literal["jsonl", "conll"]
 TOGETHER = 64  # sentences that are labelled at once
 O_NAME = "O"
-# What a ready encoder is used with if nobody says: the best we found on Few-NERD's validation types, with MiniLM.
+# What vectors are used with if nobody says: of what needs no training data, among the best that we found on Few-NERD's
+# validation types, with MiniLM as it comes and trained (results/fewnerd-minilm-*-choices.json).
 READY = Selection(methods=["cosine"], transforms=["unit"], options=["path=true", "temperature=0.05"])
 
 
@@ -62,7 +63,7 @@ def tag_file(selection: Selection, support: str, text: Path, out: Path | None, f
     """Label the lines of a file; write them to `out`, or return them where there is none."""
     with progress_bar("tag") as show:
         examples, lines = open_support(support), read_plain(text)
-        if selection.encoders and not selection.methods:
+        if not selection.methods and (selection.encoders or not selection.fits):
             options = [*READY.options, *selection.options]
             transforms = selection.transforms or READY.transforms
             selection = replace(selection, methods=READY.methods, transforms=transforms, options=options)
