@@ -9,10 +9,10 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from math import log
 from pathlib import Path
 from typing import Any
@@ -52,13 +52,16 @@ CASES: list[tuple[str, str, dict[str, float]]] = [
     ("hyperproto-gaussian", "unbiased", {}),
     ("hyperproto-gaussian", "paper", {}),
 ]
-TRANSFORMS = {"cosine": ("unit", "center-unit"), "hyperproto-cone": ("none", "center-unit")}  # others: all three
+TRANSFORMS = {  # others: all three
+    "cosine": ("unit", "center-unit"),
+    "hyperproto-cone": ("none", "center-unit"),
+    "logistic": ("unit",),  # it takes long
+}
 SHARES = (0.02, 0.04, 0.07, 0.13, 0.23, 0.4, 0.7, 1.3)  # temperatures, in standard deviations of a word's scores
 WEIGHTS = (0.5, 1.0)  # of O
 DECISION = ("path", "temperature", "outside_weight")  # options that change no score
 CHOICES = {1: 300, 5: 150}  # dev episodes by shots, 5-way
 CHOICE_SEED = 11
-REPORTED = ((5, 1), (5, 5), (10, 1), (10, 5))  # ways and shots
 BASELINES = ("protonet", "cosine")  # which all others are compared with, on the same episodes
 
 
@@ -133,11 +136,13 @@ def best(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def report(source: Source, pool: Pool, chosen: Sequence[dict[str, Any]], number: int) -> Iterator[dict[str, Any]]:
-    """Measure what was chosen on the pool, in every setting."""
+def report(
+    source: Source, pool: Pool, chosen: Sequence[dict[str, Any]], settings: Iterable[tuple[int, int]], **drawn: int
+) -> Iterator[dict[str, Any]]:
+    """Measure what was chosen on the pool, in settings of so many ways and shots."""
     encoded = EncodedPool.encode(source.encoder, pool, cached=True)
-    for way, shot in REPORTED:
-        episodes = _episodes(pool, way, shot, number, 0)
+    for way, shot in settings:
+        episodes = _episodes(pool, way, shot, seed=0, **drawn)
         setting = {"setting": f"{way}-way {shot}~{2 * shot}", "episode_hash": episodes_hash(pool, episodes)}
         values: dict[tuple[str, str, str], Any] = {}
         for row, tags in zip(chosen, _tags(source, encoded, chosen, episodes), strict=True):
@@ -176,8 +181,8 @@ def _rounded(metrics: dict[str, Any]) -> dict[str, Any]:
     return {name: round(value, 5) if isinstance(value, float) else value for name, value in metrics.items()}
 
 
-def _episodes(pool: Pool, way: int, shot: int, number: int, seed: int) -> list[Episode]:
-    return GreedySampler(pool, way=way, shot=shot, query=shot, seed=seed).draw(number)
+def _episodes(pool: Pool, way: int, shot: int, number: int, seed: int, least_spans: int = 0) -> list[Episode]:
+    return GreedySampler(pool, way=way, shot=shot, query=shot, seed=seed, least_spans=least_spans).draw(number)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -189,10 +194,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     where.add_argument("--run", help="the folder of a trained run")
     parser.add_argument("--split", default=None, help="default: dev to choose, test to report")
     parser.add_argument("--choices", type=Path, metavar="FILE", help="what `choose` wrote")
+    parser.add_argument("--ways", type=int, nargs="+", default=[5, 10], help="to report")
+    parser.add_argument("--shots", type=int, nargs="+", default=[1, 5], help="to report: K of K~2K")
+    parser.add_argument("--least-spans", type=int, default=0, help="to report: leave out types with fewer entities")
     parser.add_argument("--episodes", type=int, default=1000, help="of each setting, to report")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE")
     known = list(dict.fromkeys(name for name, *_ in CASES))
-    parser.add_argument("--methods", nargs="+", choices=known, default=known, metavar="METHOD", help="to choose for")
+    parser.add_argument(
+        "--methods", nargs="+", choices=known, default=known, metavar="METHOD", help="those to choose or report"
+    )
     options = parser.parse_args(arguments)
     if options.step == "report" and options.choices is None:
         parser.error("report needs --choices: the file that choose wrote")
@@ -202,7 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.step == "choose":
         found = choose(source, pool, options.methods)
     else:
-        found = report(source, pool, best(json.loads(options.choices.read_text())["results"]), options.episodes)
+        rows = json.loads(options.choices.read_text())["results"]
+        chosen = [row for row in best(rows) if row["method"] in options.methods]
+        drawn = {"number": options.episodes, "least_spans": options.least_spans}
+        found = report(source, pool, chosen, product(options.ways, options.shots), **drawn)
     rows = []
     for row in found:
         print(json.dumps(row), file=sys.stderr, flush=True)

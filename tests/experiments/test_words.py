@@ -25,7 +25,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(words, "CASES", cases)
     monkeypatch.setattr(words, "SHARES", (0.1, 1.0))
     monkeypatch.setattr(words, "CHOICES", {1: 6, 2: 4})
-    monkeypatch.setattr(words, "REPORTED", ((3, 2),))
     return spec
 
 
@@ -54,6 +53,7 @@ def test_what_is_chosen_and_reported_is_what_the_commands_measure(data: str, tmp
         assert row["mean_f1"] == max(same)
 
     arguments = ["report", "--encoder", "tiny-words", "--choices", str(choices), "--episodes", "8"]
+    arguments += ["--ways", "3", "--shots", "2", "--least-spans", "10"]
     words.main([*arguments, "--json", str(found)])
     content = json.loads(found.read_text())
     assert content["split"] == "test"
@@ -61,7 +61,7 @@ def test_what_is_chosen_and_reported_is_what_the_commands_measure(data: str, tmp
         assert row["options"] == from_dev["options"]
         options = [f"{name}={json.dumps(value)}" for name, value in row["options"].items()]
         chosen = Selection([], ["tiny-words"], [row["method"]], [row["fit"]], [row["transform"]], options)
-        [[result]] = evaluate(chosen, Tasks(data, "test", ["2"], way=3, query=None, episodes=8, seed=0))
+        [[result]] = evaluate(chosen, Tasks(data, "test", ["2"], way=3, query=None, episodes=8, seed=0, least_spans=10))
         assert row["episode_hash"] == result.settings["episode_hash"]
         for convention in ("sentence", "toolkit"):
             assert row[convention]["f1"] == pytest.approx(result.metrics[convention]["f1"], abs=1e-5)
