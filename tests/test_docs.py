@@ -211,7 +211,8 @@ def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: 
     assert "structshot point none" in text
     assert "5~10 shots" in text
     small = ["training.steps=2", "training.validate_every=2", "validation.episodes=2"]
-    done(only("hyperproto train fewnerd-minilm"), *(part for setting in small for part in ("-o", setting)))
+    train = only("hyperproto train fewnerd-minilm:hyperproto -o")
+    done(train, *(part for setting in small for part in ("-o", setting)))
     assert "F1 %, toolkit" in done(only("hyperproto evaluate --run runs/mine"), "--episodes", "5")
     (tmp_path / "few.conll").write_text("Marie B-person\nlives O\nin O\nRome B-city\n")
     (tmp_path / "text.txt").write_text("Anna lives in Paris.\n")
