@@ -1,8 +1,9 @@
 """Few-NERD, every method three ways: `python -m experiments.words choose ...` on dev, then `... report ...` on test.
 
 A method labels word by word (`words`), by the best path through a sentence (`path`), or by that and what the training
-data say of O (`path, O`). Transform, temperature and the weight of O are chosen for each, alike, by the mean F1 of two
-kinds of dev episodes; the test split chooses nothing.
+data say of O (`path, O`). Transform, temperature and the weight of O are chosen for each by the mean F1 of two kinds of
+dev episodes, among as many temperatures and weights; `CASES` has options that only some methods have. The test split
+chooses nothing.
 """
 
 import argparse

@@ -38,8 +38,8 @@ def page(folder: Path) -> str:
     lines = [
         "# Few-NERD INTER: every number",
         "",
-        "In per cent, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev, alike",
-        "for each method (the files `-choices`). What it comes to: [entities.md](entities.md). Made by",
+        "In per cent, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev for",
+        "each method (the files `-choices`). What it comes to: [entities.md](entities.md). Made by",
         "`python -m experiments.words_page results > docs/few-nerd.md`.",
     ]
     for file in sorted(folder.glob("fewnerd-*.json")):
