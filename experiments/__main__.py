@@ -4,7 +4,6 @@ Supports are drawn from the training texts; all texts of the test split are clas
 """
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from experiments.coverage import coverage
 from experiments.draws import SHOTS
 from experiments.intents import NAMES, load_intents
 from experiments.outside import outside
-from experiments.tables import show
+from experiments.tables import show, written
 from hyperproto.errors import HyperProtoError
 from hyperproto.files import atomic_write
 from hyperproto.regions import PRIOR_RATIO
@@ -60,17 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         with atomic_write(options.json) as file:
             file.write(written({"command": command, **facts, **found}).encode())
-
-
-def written(content: dict[str, Any]) -> str:
-    """JSON with a line for each entry, and for each row of a list."""
-    lines = []
-    for name, value in content.items():
-        text = json.dumps(value, allow_nan=False)
-        if isinstance(value, list):
-            text = "[\n  " + ",\n  ".join(json.dumps(row, allow_nan=False) for row in value) + "\n ]"
-        lines.append(f" {json.dumps(name)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":

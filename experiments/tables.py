@@ -1,5 +1,6 @@
-"""What an experiment found, as tables: a row a method, a column a kind of shots."""
+"""What an experiment found, as tables (a row a method, a column a kind of shots) and as JSON."""
 
+import json
 from typing import Any
 
 from rich.console import Console
@@ -33,3 +34,14 @@ def _cell(value: dict[str, Any] | None, measure: str) -> str:
     scale, form = (1, ".3f") if measure in PLAIN else (100, ".2f")
     half = "" if value["ci95"] is None else f" ± {scale * value['ci95']:{form}}"
     return f"{scale * value['mean']:{form}}{half}"
+
+
+def written(content: dict[str, Any]) -> str:
+    """JSON with a line for each entry, and for each row of a list."""
+    lines = []
+    for name, value in content.items():
+        text = json.dumps(value, allow_nan=False)
+        if isinstance(value, list):
+            text = "[\n  " + ",\n  ".join(json.dumps(row, allow_nan=False) for row in value) + "\n ]"
+        lines.append(f" {json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from experiments.__main__ import written
+from experiments.tables import written
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, GreedySampler, episodes_hash
 from hyperproto.evaluation import (
