@@ -53,7 +53,7 @@ def option_problems(kind: str, name: str, cls: type, options: dict[str, Any]) ->
     """Compare options with the keyword arguments of `cls`: unknown names and wrong types, each in words."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-    known = _keywords(cls)
+    known = keywords(cls)
     problems = []
     for option, value in options.items():
         if option not in known:
@@ -67,7 +67,7 @@ def option_problems(kind: str, name: str, cls: type, options: dict[str, Any]) ->
     return problems
 
 
-def _keywords(cls: type) -> dict[str, Any]:
+def keywords(cls: type) -> dict[str, Any]:
     """Keyword arguments of a class with their types; `**options` means those of its bases, too."""
     found: dict[str, Any] = {}
     for base in (base for base in cls.__mro__ if "__init__" in vars(base)):

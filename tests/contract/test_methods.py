@@ -1,11 +1,14 @@
 """Every registered method, held to the contract and to what its traits promise."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from hyperproto.data import Pool
 from hyperproto.encoders.identity import Identity
 from hyperproto.methods import METHODS, TRAITS, Method, Task, make_method
+from hyperproto.registry import keywords
 from tests.conftest import blobs
 from tests.methods.conftest import make_task
 
@@ -13,8 +16,13 @@ CASES = [(name, fit) for name in METHODS.names() for fit in METHODS.get(name).fi
 POOL: Pool = blobs()
 
 
+def start(name: str) -> dict[str, Any]:
+    """What a recipe would fill in."""
+    return {"init_shot": 5} if "init_shot" in keywords(METHODS.get(name)) else {}
+
+
 def build(name: str, fit: str | None = None, n_classes: int = POOL.n_classes) -> Method:
-    return make_method(name, feature_shape=(6,), n_classes=n_classes, fit=fit)
+    return make_method(name, feature_shape=(6,), n_classes=n_classes, fit=fit, **start(name))
 
 
 def needs_trait(name: str, trait: str) -> None:
@@ -173,7 +181,9 @@ def test_any_number_of_classes(name: str, fit: str) -> None:
 def test_gradients_reach_the_vectors_and_every_learned_parameter(name: str) -> None:
     task = make_task(counts=(3, 3, 3))
     query = task.query.requires_grad_()
-    method = make_method(name, feature_shape=(6,), n_classes=POOL.n_classes, learn_temperature=True).train()
+    method = make_method(
+        name, feature_shape=(6,), n_classes=POOL.n_classes, learn_temperature=True, **start(name)
+    ).train()
     method.setup(POOL, Identity(shape=[6]))
     losses = method.loss(changed(task, query=query))
     assert all(part.ndim == 0 and part.isfinite() for part in losses.values())

@@ -18,7 +18,7 @@ VARIANTS = {"hyperproto": "sphere", "hyperproto-cone": "cone", "hyperproto-gauss
 
 
 def trained_for(pool: Pool, name: str = "hyperproto", **options: object) -> Method:
-    method = make_method(name, feature_shape=(6,), n_classes=pool.n_classes, **options)
+    method = make_method(name, feature_shape=(6,), n_classes=pool.n_classes, **{"init_shot": 5, **options})
     method.setup(pool, Identity(shape=[6]))
     return method
 
@@ -78,7 +78,7 @@ def test_words_start_from_their_own_vectors() -> None:
             return Units(torch.from_numpy(np.concatenate(batch)), lengths)
 
     pool = Pool(["a b c d", "e f g h i"], np.array([-1, 0, -1, 1, -1, 0, 1, 1, -1]), ("x", "y"), offsets=offsets)
-    method = make_method("hyperproto", feature_shape=(6,), n_classes=pool.n_labels)
+    method = make_method("hyperproto", feature_shape=(6,), n_classes=pool.n_labels, init_shot=5)
     method.setup(pool, Sentences(shape=[6]))
     for row, label in ((0, 0), (1, 1), (2, -1)):  # the last row is O's
         torch.testing.assert_close(method.center[row].detach(), torch.from_numpy(words[pool.labels == label].mean(0)))

@@ -53,7 +53,7 @@ def test_a_sentence_gives_its_o_once() -> None:
 def test_regions_of_all_classes_and_o_start_from_equation_3(name: str, centers: str) -> None:
     encoder = TinyWords(dropout=0.0)
     assert POOL.n_labels == 5
-    method = make_method(name, feature_shape=(8,), n_classes=POOL.n_labels, centers=centers)
+    method = make_method(name, feature_shape=(8,), n_classes=POOL.n_labels, centers=centers, init_shot=5)
     torch.manual_seed(3)
     method.setup(POOL, encoder)
     torch.manual_seed(3)

@@ -37,6 +37,8 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
         temperature.
     prior_ratio : the ratio of within- to between-class variance that "bayes", and the temperature, expect before they
         have seen any.
+    radius_distance : what the radius of "paper" is a mean of beside the squared measure: "squared" distances, or
+        "plain" ones (sphere only).
 
     Attributes
     ----------
@@ -82,6 +84,7 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
         temperature: float | str = "auto",
         store_support: bool = True,
         prior_ratio: float = PRIOR_RATIO,
+        radius_distance: str = "squared",
     ) -> None:
         self.region = region
         self.fit_mode = fit_mode
@@ -94,6 +97,7 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
         self.temperature = temperature
         self.store_support = store_support
         self.prior_ratio = prior_ratio
+        self.radius_distance = radius_distance
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Name the class of each row: the one with the least measure; with a coverage, of those that are plausible."""

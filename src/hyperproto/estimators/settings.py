@@ -8,6 +8,7 @@ from typing import Any
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions import PRIOR_RATIO, REGIONS, Region, Statistics, check_mode
+from hyperproto.regions.sphere import check_radius_distance
 from hyperproto.transforms import TRANSFORMS
 
 
@@ -19,6 +20,7 @@ class Settings:
     fit_mode: str = "bayes"
     feature_transform: str | None = "unit"
     squared: bool = True
+    radius_distance: str = "squared"
     prior_ratio: float = PRIOR_RATIO
     coverage: float | None = None
     class_thresholds: bool = False
@@ -43,6 +45,11 @@ class Settings:
         if self.feature_transform not in (None, *TRANSFORMS):
             raise ConfigError(unknown_name("transform", str(self.feature_transform), TRANSFORMS))
         check_mode(REGIONS[self.region], self.fit_mode)
+        check_radius_distance(self.radius_distance, self.squared)
+        if self.radius_distance != "squared" and (self.region, self.fit_mode) != ("sphere", "paper"):
+            raise ConfigError(
+                "radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius"
+            )
         if self.coverage is not None and not (_number(self.coverage) and 0 < self.coverage < 1):
             raise ConfigError(f"coverage={self.coverage!r}: give a share between 0 and 1, such as 0.95, or None")
         if self.temperature != "auto" and not (_number(self.temperature) and float(self.temperature) > 0):
@@ -65,7 +72,7 @@ class Settings:
     @property
     def averages_distances(self) -> bool:
         """Whether the radius is a mean of distances or angles themselves, which no statistic knows."""
-        unsquared = self.region == "sphere" and not self.squared
+        unsquared = self.region == "sphere" and (not self.squared or self.radius_distance == "plain")
         return self.fit_mode == "paper" and (self.region == "cone" or unsquared)
 
     @property
@@ -83,6 +90,8 @@ class Settings:
         options: dict[str, Any] = {}
         if self.region in ("sphere", "point"):
             options["squared"] = self.squared
+        if self.region == "sphere":
+            options["radius_distance"] = self.radius_distance
         if self.fit_mode == "bayes":
             options["prior_ratio"] = self.prior_ratio
         return REGIONS[self.region].from_statistics(stats, mode=self.fit_mode, **options)
@@ -92,7 +101,8 @@ class Settings:
             (self.fit_mode == "bayes", "fit_mode='bayes' whitens by them; use 'unbiased'"),
             (
                 self.averages_distances,
-                "the mean distance of fit_mode='paper' is no statistic; use 'unbiased' or squared=True",
+                "the mean distance of fit_mode='paper' is no statistic; use 'unbiased', or mean squared distances "
+                "(squared=True, radius_distance='squared')",
             ),
             (self.transform == "center-unit", "feature_transform='center-unit' moves them all; use 'unit' or 'none'"),
             (self.coverage is not None, "coverage judges each of them; use coverage=None"),

@@ -14,14 +14,17 @@ from hyperproto.methods.novelty import rather_unseen
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere
+from hyperproto.regions.sphere import check_radius_distance
 
 
 class HyperProto(StoredRegions):
     """Ding et al., "Few-shot Classification with Hypersphere Modeling of Prototypes": M = ||x - z||^2 - eps.
 
-    `squared=False` measures the distance itself, as the paper's text says. At evaluation, `radius_weight` scales the
-    radius of eq. 3 (`fit="paper"`), and `prior_ratio` is the ratio of variance within classes to variance between them
-    that `fit="bayes"` expects: choose it on validation classes, less than 4 for an encoder trained on such data.
+    `squared=False` measures the distance itself, as the paper's text says. `radius_distance="plain"` keeps the squared
+    measure and takes eq. 3's "mean distance" unsquared, in the initialisation and in `fit="paper"`. At evaluation,
+    `radius_weight` scales the radius of eq. 3, and `prior_ratio` is the ratio of variance within classes to variance
+    between them that `fit="bayes"` expects: choose it on validation classes, less than 4 for an encoder trained on such
+    data.
 
     Two more options are for words. `count_prior` adds `count_prior (2 v / D) log K_n` to the score of a class of K_n
     examples, v the pooled scatter: 1 is the prior of a Gaussian classifier with independent coordinates, and those of
@@ -37,6 +40,7 @@ class HyperProto(StoredRegions):
         self,
         *,
         squared: bool = True,
+        radius_distance: Literal["squared", "plain"] = "squared",
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
         start_radius: Literal["paper", "zero"] = "paper",
@@ -54,7 +58,9 @@ class HyperProto(StoredRegions):
         if prior_ratio <= 0:
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0")
         self.prior_ratio = prior_ratio
+        check_radius_distance(radius_distance, squared)
         self.squared = squared
+        self.radius_distance = radius_distance
         self.radius_weight = radius_weight
         self.start_radius = start_radius
 
@@ -67,6 +73,8 @@ class HyperProto(StoredRegions):
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Sphere:
         """Fit spheres, eq. 3 or better."""
+        if mode == "paper":
+            options["radius_distance"] = self.radius_distance
         return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, **options)
 
     def evaluation_options(self) -> dict[str, Any]:
@@ -88,7 +96,12 @@ class HyperProto(StoredRegions):
 
     def uses(self, option: str) -> bool:
         """The options that belong to one closed form change no other."""
-        own = {"radius_weight": "paper", "prior_ratio": "bayes", "unit_correlation": "bayes"}
+        own = {
+            "radius_weight": "paper",
+            "radius_distance": "paper",
+            "prior_ratio": "bayes",
+            "unit_correlation": "bayes",
+        }
         return own.get(option, self.fit) == self.fit
 
     def scores(self, task: Task) -> Tensor:

@@ -23,9 +23,9 @@ class StoredRegions(Method):
 
     In training every class of the training set has a stored radius and, with `centers="stored"`, a stored centre; both
     start from `init_shot` random instances (eq. 3; see `random_instances`) and learn by gradient, the radius under its
-    own optimiser. Where words are tagged, O has a row of its own, the last. `centers="episode"` (the paper's images)
-    takes the mean of the episode's support instead. Unseen classes get their region in closed form from their support:
-    `fit` says which.
+    own optimiser. `init_shot="shot"` stands for the shots of the recipe's episodes, which `resolve` fills in. Where
+    words are tagged, O has a row of its own, the last. `centers="episode"` (the paper's images) takes the mean of the
+    episode's support instead. Unseen classes get their region in closed form from their support: `fit` says which.
     """
 
     radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
@@ -36,11 +36,11 @@ class StoredRegions(Method):
         feature_shape: tuple[int, ...],
         n_classes: int,
         centers: Literal["stored", "episode"] = "stored",
-        init_shot: int = 5,
+        init_shot: int | Literal["shot"] = "shot",
         **options: Any,
     ) -> None:
         super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
-        if init_shot < 1:
+        if init_shot != "shot" and init_shot < 1:
             raise ConfigError(f"init_shot {init_shot}: a region starts from at least 1 instance")
         self.centers = centers
         self.init_shot = init_shot
@@ -73,6 +73,8 @@ class StoredRegions(Method):
     @torch.no_grad()
     def setup(self, pool: Pool, encoder: Encoder) -> None:
         """Initialisation phase of Algorithm 1: eq. 3 on K random instances of each training class."""
+        if self.init_shot == "shot":
+            raise ConfigError('init_shot = "shot" is the number of shots of a recipe; without one, give a number')
         support, labels = random_instances(pool, encoder, self.init_shot)
         region = self.closed_form(support, labels, pool.n_labels, "paper")
         self.radius.copy_(getattr(region, self.radius_name)[:, None])

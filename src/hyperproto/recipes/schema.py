@@ -74,12 +74,19 @@ class Augmentation(Section):
 
 
 class Optim(Section):
-    """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate."""
+    """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate.
+
+    `scheduled` says whether warm-up and schedule scale the rate: by default those of the encoder's sections, not those
+    of a method's own (the paper's optimiser of the radius is independent). `dense` is for tables: plain Adam, under
+    which rows that a step did not draw go on moving by momentum.
+    """
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
     lr: PositiveFloat
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
+    scheduled: bool | None = None
+    dense: bool = False
 
 
 class Training(Section):

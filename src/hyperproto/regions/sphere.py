@@ -5,13 +5,15 @@ from typing import ClassVar, Self
 
 from array_api_compat import array_namespace
 
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array, positive, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO, fit_bayes
 from hyperproto.regions.groups import effective_count
 from hyperproto.regions.statistics import ClassStatistics, Statistics, extent_radius, pooled_scatter
 from hyperproto.regions.whitening import Whitening
+
+RADIUS_DISTANCES = ("squared", "plain")  # what eq. 3's "mean distance" averages beside the squared measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,7 @@ class Sphere(Region):
         *,
         mode: str = "bayes",
         squared: bool = True,
+        radius_distance: str = "squared",
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
         groups: Array = None,
@@ -58,8 +61,9 @@ class Sphere(Region):
           within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
           see `hyperproto.regions.groups`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
-        - "paper": eq. 3, eps_n = the mean distance of the support to its centre (squared if `squared`), times
-          `radius_weight`.
+        - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
+          squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
+          themselves beside the squared measure.
         - "point": eps_n = 0.
         """
         check_mode(cls, mode)  # before the support is looked at
@@ -70,6 +74,7 @@ class Sphere(Region):
             stats,
             mode=mode,
             squared=squared,
+            radius_distance=radius_distance,
             radius_weight=radius_weight,
             prior_ratio=prior_ratio,
             worth=effective_count(stats.member, groups, correlation) if correlation else None,
@@ -82,12 +87,18 @@ class Sphere(Region):
         *,
         mode: str = "bayes",
         squared: bool = True,
+        radius_distance: str = "squared",
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
         worth: Array = None,
     ) -> Self:
-        """Estimate centres and radii, as `fit` does; only "bayes" and the unsquared "paper" need the examples."""
+        """Estimate centres and radii, as `fit` does; only "bayes" and mean distances of "paper" need the examples."""
         check_mode(cls, mode)
+        check_radius_distance(radius_distance, squared)
+        if radius_distance != "squared" and mode != "paper":
+            raise ConfigError(
+                f"radius_distance is a reading of eq. 3; the fit mode {mode!r} has no such radius: use 'paper'"
+            )
         if radius_weight != 1.0 and mode != "paper":
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
@@ -99,7 +110,8 @@ class Sphere(Region):
         if mode == "unbiased":
             eps = scatter[..., None] / positive(stats.count)
         elif mode == "paper":
-            eps = radius_weight * (stats.squares / positive(stats.count) if squared else mean_distance(stats))
+            of_squares = squared and radius_distance == "squared"
+            eps = radius_weight * (stats.squares / positive(stats.count) if of_squares else mean_distance(stats))
         extent = extent_radius(stats.squares, stats.count)
         return cls(stats.mean, eps, extent, squared, under_root=mode == "unbiased", scatter=scatter)
 
@@ -131,6 +143,17 @@ class Sphere(Region):
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)
+
+
+def check_radius_distance(name: str, squared: bool) -> None:
+    """Refuse a reading of eq. 3's radius that does not exist, or that the unsquared measure has already."""
+    if name not in RADIUS_DISTANCES:
+        raise ConfigError(unknown_name("radius_distance", name, RADIUS_DISTANCES))
+    if name == "plain" and not squared:
+        raise ConfigError(
+            "radius_distance='plain' goes with the squared measure; with squared=False the radius is a mean of plain "
+            "distances already: leave radius_distance out"
+        )
 
 
 def mean_distance(stats: Statistics) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder, moved
@@ -51,8 +52,15 @@ class Learner(nn.Module):
         return self.method.loss(gather_task(self.features(batch), episodes, items))
 
     def setup(self, pool: Pool) -> None:
-        """Initialisation phase: the method fills its parameters from the training data."""
-        self.train()
+        """Initialisation phase: the method fills its parameters from the training data.
+
+        Nothing is dropped (a mean distance would measure the dropout, not the classes); batch norm and `center-unit`
+        see the statistics of mixed batches, as they do in training.
+        """
+        self.eval()
+        for module in self.modules():
+            if isinstance(module, _BatchNorm | FeatureTransform):
+                module.train()
         self.method.read_labels(pool)
         self.method.setup(pool, self.features)
 

@@ -44,6 +44,19 @@ class RowAdam(Optimizer):
                 table[rows] -= group["lr"] * move
 
 
+class TableAdam(Adam):
+    """torch's Adam on a whole table: rows that were not drawn go on moving by momentum."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every row; what the last backward did not draw has a gradient of 0."""
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None:
+                    table.grad = table.grad.to_dense()
+        super().step()
+
+
 def _rows_of(grad: Tensor) -> tuple[Tensor, Tensor]:
     """The rows that a gradient speaks of, and what it says; a dense one speaks of all."""
     if not grad.is_sparse:
@@ -53,7 +66,9 @@ def _rows_of(grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def make_optimiser(config: Optim, params: list[nn.Parameter], *, tables: bool) -> Optimizer:
-    """Build the optimiser that a recipe names; for tables (one row a class) in its row-wise form."""
+    """Build the optimiser that a recipe names; for tables (one row a class) in its row-wise form unless `dense`."""
+    if tables and config.dense:
+        return TableAdam(params, lr=config.lr)
     if tables:
         return SGD(params, lr=config.lr) if config.name == "sgd" else RowAdam(params, lr=config.lr)
     decayed = [p for p in params if p.ndim > 1]  # biases, norms and temperatures do not decay
@@ -68,7 +83,7 @@ def make_optimiser(config: Optim, params: list[nn.Parameter], *, tables: bool) -
 
 
 def rate(config: Training, step: int) -> float:
-    """Factor on every learning rate at a step (from 0): warm-up, then the schedule."""
+    """Factor on the scheduled learning rates at a step (from 0): warm-up, then the schedule."""
     if step < config.warmup:
         return (step + 1) / config.warmup
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
@@ -79,3 +94,10 @@ def rate(config: Training, step: int) -> float:
     if config.schedule == "step":
         return float(config.decay_factor ** (step // config.decay_every))
     return 1.0
+
+
+def set_rates(optimisers: Iterable[Optimizer], factor: float) -> None:
+    """Scale the learning rates that a recipe gave by the factor of the schedule."""
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = group.setdefault("full_lr", group["lr"]) * factor

@@ -1,5 +1,6 @@
 """From a recipe's name to a complete, checked recipe: names, options and optimisers all at once."""
 
+from statistics import median_high
 from typing import Any
 
 from hyperproto.data import Pool
@@ -7,7 +8,7 @@ from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import METHODS, Method
 from hyperproto.recipes import Recipe, parse, read_recipe
-from hyperproto.registry import Registry, option_problems
+from hyperproto.registry import Registry, keywords, option_problems
 
 
 def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
@@ -20,10 +21,31 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
 
 
 def resolve(recipe: Recipe, pool: Pool) -> Recipe:
-    """Fill in what follows from the training data, so that the run can be rebuilt without it."""
+    """Fill in what follows from the training data and from the rest of the recipe: a run can be rebuilt from it."""
     name, options = resolve_encoder(recipe.encoder.name, recipe.encoder.options, pool)
     encoder = type(recipe.encoder).model_validate({"name": name, **options})
-    return recipe.model_copy(update={"encoder": encoder})
+    method = recipe.method
+    if "init_shot" in keywords(METHODS.get(method.name)) and method.options.get("init_shot", "shot") == "shot":
+        method = method.model_copy(update={"init_shot": init_shot(recipe)})
+    own = {"encoder", *_tables({"name": name})}
+    optim = {
+        section: config.model_copy(update={"scheduled": section in own}) if config.scheduled is None else config
+        for section, config in recipe.optim.items()
+    }
+    return recipe.model_copy(update={"encoder": encoder, "method": method, "optim": optim})
+
+
+def init_shot(recipe: Recipe) -> int:
+    """K of Algorithm 1's initialisation, the shots of the support (its caption): the median where they are unequal.
+
+    Those of the training episodes or, where training draws no support (stored centres), of the validation episodes.
+    """
+    shots = [] if recipe.episodes is None else _positive(recipe.episodes.shot)
+    return median_high(shots or _positive(recipe.validation.shot))
+
+
+def _positive(shot: int | list[int]) -> list[int]:
+    return [k for k in (shot if isinstance(shot, list) else [shot]) if k]
 
 
 def _registry_problems(registry: Registry, section: Any) -> list[str]:
@@ -68,6 +90,14 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
                 f"optim.{group}: momentum and weight_decay do not go with rows that are updated only when drawn; "
                 "leave them out"
             )
+        elif isinstance(own, dict) and own.get("dense") and own.get("name", "adam") != "adam":
+            problems.append(
+                f"optim.{group}: dense = true is plain Adam on a whole table; leave it out for {own['name']}"
+            )
+    if isinstance(optim.get("encoder"), dict) and optim["encoder"].get("dense"):
+        problems.append(
+            "optim.encoder: dense = true is for tables of rows; the encoder's parameters are none: leave it out"
+        )
     if method.transform is not None and raw.get("transform") not in (None, method.transform):
         problems.append(f"transform = {raw['transform']!r}: {name} is defined with {method.transform!r}")
     shot = episodes.get("shot") if isinstance(episodes, dict) else None

@@ -9,9 +9,13 @@ from hyperproto import __version__
 from hyperproto.data import Pool
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write
+from hyperproto.methods import METHODS
 from hyperproto.recipes import WORDS, Recipe, parse
+from hyperproto.registry import keywords
 from hyperproto.training.checkpoint import load_model
 from hyperproto.training.learner import Learner
+
+FORMAT = 2  # of config.json; version 0.1 wrote none
 
 
 class Run:
@@ -27,7 +31,7 @@ class Run:
     def claim(self, recipe: Recipe, pool: Pool) -> None:
         """Write the resolved configuration, or make sure that the run already there has the same, and the same data."""
         data = {"n_classes": pool.n_labels, "data_digest": pool.digest}
-        config = {"version": __version__, **data, "recipe": recipe.model_dump(mode="json")}
+        config = {"version": __version__, "format": FORMAT, **data, "recipe": recipe.model_dump(mode="json")}
         if not self.config.exists():
             with atomic_write(self.config) as file:
                 file.write(json.dumps(config, indent=2).encode() + b"\n")
@@ -76,7 +80,17 @@ class Run:
             raise DataError(f"{self.folder}: no config.json here; is it the folder of a run?") from None
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{self.config}: not the configuration of a run ({error!r})") from None
-        return config
+        return _migrated(config) if config.get("format") is None else config
+
+
+def _migrated(config: dict[str, Any]) -> dict[str, Any]:
+    """Say in today's words what a run of version 0.1 did: 5 instances a class to start from, one schedule for all."""
+    recipe = config["recipe"]
+    method = recipe["method"]
+    if "init_shot" in keywords(METHODS.get(method["name"])):
+        method = {"init_shot": 5, **method}
+    optim = {name: {"dense": False, "scheduled": True, **section} for name, section in recipe["optim"].items()}
+    return {**config, "recipe": {**recipe, "method": method, "optim": optim}}
 
 
 def _settings(recipe: dict[str, Any]) -> dict[str, Any]:

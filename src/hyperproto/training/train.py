@@ -17,7 +17,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.recipes import Recipe, run_name
 from hyperproto.training.checkpoint import fill, load_tensors, optimiser_tensors, restore_optimisers, save_tensors
 from hyperproto.training.learner import Learner
-from hyperproto.training.optimisers import make_optimiser, rate
+from hyperproto.training.optimisers import make_optimiser, rate, set_rates
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
 from hyperproto.training.validation import Measured, Validation
@@ -103,6 +103,7 @@ def _train(
         for name in params
         if params[name]
     }
+    scheduled = [optimiser for name, optimiser in optimisers.items() if recipe.optimiser(name).scheduled]
 
     # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
     if run.checkpoint.exists():
@@ -130,7 +131,8 @@ def _train(
                 f"the loss is {loss.item()} at step {step + 1}; lower the learning rates ([optim.*]), add a warm-up or "
                 f"clip gradients (training.clip_norm). {run.folder} keeps its last checkpoint"
             )
-        _update(optimisers, loss, params, rate(config, step), config.clip_norm)  # z, eps and f
+        set_rates(scheduled, rate(config, step))
+        _update(optimisers, loss, params, config.clip_norm)  # z, eps and f
         state = replace(state, step=step + 1)
 
         row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
@@ -164,7 +166,6 @@ def _update(
     optimisers: dict[str, Optimizer],
     loss: Tensor,
     params: dict[str, list[nn.Parameter]],
-    factor: float,
     clip_norm: float | None,
 ) -> None:
     for optimiser in optimisers.values():
@@ -173,8 +174,6 @@ def _update(
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(params["encoder"], clip_norm)
     for optimiser in optimisers.values():
-        for group in optimiser.param_groups:
-            group["lr"] = group.setdefault("full_lr", group["lr"]) * factor
         optimiser.step()
 
 
