@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hyperproto.errors import ConfigError
 from hyperproto.pipelines import load_classifier
 from hyperproto.recipes import Recipe
-from hyperproto.training import Learner, Run, train
+from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors
 from hyperproto.training.validation import Validation
 from tests.words import register
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FIRST = FIXTURES / "0.1"
+SMALL = [  # what the runs of glyphs were made with
+    "training.steps=20",
+    "training.validate_every=10",
+    "training.checkpoint_every=10",
+    "validation.episodes=5",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +73,16 @@ def test_a_killed_run_goes_on_with_the_settings_it_began_with(tmp_path: Path, ex
     assert rows[-1]["step"] == 20
     assert rows[-1]["radii"] == pytest.approx(expected["run-killed"]["radii"], rel=1e-3)
     assert rows[-1]["cls"] == pytest.approx(expected["run-killed"]["cls"], rel=1e-3)
+
+
+def test_a_run_of_the_first_version_says_what_differs_today(tmp_path: Path) -> None:
+    """Its regions started from 5 instances, and its schedule scaled the radius' rate: defaults then, settings now."""
+    folder = tmp_path / "run"
+    shutil.copytree(FIRST / "run-finished", folder)
+    recipe = Run(folder).load()[1]
+    assert recipe.method.options["init_shot"] == 5
+    assert recipe.optim["radius"].scheduled is True
+    today = load_recipe("glyphs:hyperproto", ["encoder.filters=4", *SMALL])
+    with pytest.raises(ConfigError, match=r"other settings \(optim\.radius\.scheduled\); name another"):
+        train(today, folder)
+    train(load_recipe("glyphs:hyperproto", ["encoder.filters=4", "optim.radius.scheduled=true", *SMALL]), folder)

@@ -1,6 +1,7 @@
 """Encoders that are language models: against the model called by hand, one sentence at a time, without padding."""
 
 import os
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_markers_stand_where_they_should(bert: str, markers: bool) -> None:
 
 
 @pytest.mark.parametrize("tiny", ["bert", "roberta"])
-@pytest.mark.parametrize("representation", ["markers", "pooled", "mean"])
+@pytest.mark.parametrize("representation", ["markers", "pooled", "pooler", "mean"])
 def test_representations(tiny: str, representation: Any, request: pytest.FixtureRequest) -> None:
     encoder = RelationTransformer(
         model=request.getfixturevalue(tiny), representation=representation, markers=True, frozen=False
@@ -140,11 +141,39 @@ def test_representations(tiny: str, representation: Any, request: pytest.Fixture
         naive: dict[str, Callable[[], Tensor]] = {
             "markers": lambda states=states, start=start, tail=tail: torch.cat([states[start], states[tail]]),
             "pooled": lambda states=states: states[0],
+            "pooler": lambda states=states: torch.tanh(encoder.model.pooler.dense(states[0])),
             "mean": lambda states=states: states.mean(0),
         }
         torch.testing.assert_close(found, naive[representation](), rtol=1e-4, atol=1e-4)
         assert found.shape == encoder.feature_shape
     assert encoder.encode_all(tokens).x.std() > 0.1
+
+
+def test_vectors_are_dropped_in_training_only(bert: str) -> None:
+    plain, dropped = (RelationTransformer(model=bert, frozen=False, markers=False, dropout=p) for p in (0.0, 0.5))
+    tokens = plain.prepare(RELATIONS)
+    torch.testing.assert_close(dropped.encode_all(tokens).x, plain.encode_all(tokens).x)
+    batch = dropped.collate(tokens, np.arange(len(tokens)))
+    with torch.no_grad():
+        whole = dropped.eval()(batch).x
+        dropped.dropout.train()
+        found = dropped(batch).x
+    zero = found == 0
+    assert 0.3 < zero.float().mean() < 0.7
+    torch.testing.assert_close(found[~zero], 2 * whole[~zero])
+
+
+def test_a_pooler_that_is_not_there_is_said(roberta: str, tmp_path: Path) -> None:
+    from transformers import DistilBertConfig, DistilBertModel
+
+    folder = tmp_path / "model"
+    shutil.copytree(roberta, folder)
+    (folder / "model.safetensors").unlink()
+    DistilBertModel(DistilBertConfig(vocab_size=400, dim=32, n_layers=1, n_heads=2, hidden_dim=32)).save_pretrained(
+        folder
+    )
+    with pytest.raises(ConfigError, match="DistilBertModel has no pooler; choose another representation"):
+        RelationTransformer(model=str(folder), representation="pooler", max_length=64)
 
 
 def test_words_are_what_the_tokenizer_makes_of_lists_of_words(minilm: SentenceTransformer) -> None:

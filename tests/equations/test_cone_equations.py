@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from hyperproto.errors import ConfigError
 from hyperproto.regions import Cone, cone_overlap_loss
 
 Y = np.array([0, 0, 0, 1, 2, 2, 1, 2, 2, 3])
@@ -102,3 +103,26 @@ def test_ties_inside_are_broken_by_depth():
     first, second = cone.measure(q, break_ties=True)
     assert first[1] < first[0] < -1 <= first[2]  # depths 0.5 and 0.4, both below a cone that is missed
     np.testing.assert_array_equal(second[:2], cone.measure(q)[1, :2])  # outside nothing changes
+
+
+def test_centres_may_be_means_of_raw_vectors(x, q):
+    mean = [sum(x[i] for i in range(len(Y)) if Y[i] == n) / (n == Y).sum() for n in range(WAY)]
+    eps = [np.mean([angle(x[i], mean[n]) for i in range(len(Y)) if Y[i] == n]) for n in range(WAY)]
+    cone = Cone.fit(x, Y, WAY, mode="paper", mean_of="raw")
+    np.testing.assert_allclose(cone.bias_radius, eps, atol=1e-7)
+    expected = [[paper_measure(angle(p, mean[n]), eps[n]) for n in range(WAY)] for p in q]
+    np.testing.assert_allclose(cone.measure(q), expected, atol=1e-7)
+    point = Cone.fit(x, Y, WAY, mode="point", mean_of="raw")
+    np.testing.assert_allclose(point.measure(q), [[-math.cos(angle(p, mean[n])) for n in range(WAY)] for p in q])
+    with pytest.raises(ConfigError, match="'unbiased' rests on means of unit vectors; mean_of='raw' goes with"):
+        Cone.fit(x, Y, WAY, mean_of="raw")
+    with pytest.raises(ConfigError, match="no mean_of 'row'; did you mean 'raw'"):
+        Cone.fit(x, Y, WAY, mean_of="row")
+
+
+def test_overlap_loss_with_the_pairs_of_a_cone_with_itself(rng):
+    z, eps = rng.normal(size=(4, 5)), rng.normal(size=4)
+    pairs = [(i, j) for i in range(4) for j in range(4)]
+    angles = {(i, j): angle(z[i], z[j]) if i != j else 0.0 for i, j in pairs}
+    expected = sum(max(abs(eps[i]) + abs(eps[j]) - angles[i, j], 0) for i, j in pairs) / 4
+    np.testing.assert_allclose(cone_overlap_loss(z, eps, own_pair=True), expected, rtol=1e-6)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hyperproto.errors import ConfigError
 from hyperproto.regions import Point, Sphere
 
 Y = np.array([0, 0, 0, 1, 2, 2, 2, 2, 0])  # four, one and four examples, in no order
@@ -52,6 +53,27 @@ def test_paper_is_equations_2_and_3(x, q, squared, weight):
 
     sphere = Sphere.fit(x, Y, WAY, mode="paper", squared=squared, radius_weight=weight)
     np.testing.assert_allclose(sphere.measure(q), table(q, measure), rtol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_the_radius_may_be_a_mean_of_plain_distances_beside_the_squared_measure(x, q, weight):
+    def measure(point, n):
+        distances = [np.linalg.norm(x[i] - center(x, n)) for i in range(len(Y)) if Y[i] == n]
+        return ((point - center(x, n)) ** 2).sum() - weight * np.mean(distances)
+
+    sphere = Sphere.fit(x, Y, WAY, mode="paper", radius_distance="plain", radius_weight=weight)
+    np.testing.assert_allclose(sphere.measure(q), table(q, measure), rtol=1e-9)
+    weights, bias = sphere.linear()
+    np.testing.assert_allclose((q**2).sum(1)[:, None] - (q @ weights + bias), table(q, measure), rtol=1e-9, atol=1e-9)
+
+
+def test_readings_of_the_radius_that_make_no_sense(x):
+    with pytest.raises(ConfigError, match="'plain' goes with the squared measure; with squared=False the radius is"):
+        Sphere.fit(x, Y, WAY, mode="paper", radius_distance="plain", squared=False)
+    with pytest.raises(ConfigError, match=r"a reading of eq\. 3; the fit mode 'bayes' has no such radius: use 'paper'"):
+        Sphere.fit(x, Y, WAY, mode="bayes", radius_distance="plain")
+    with pytest.raises(ConfigError, match="no radius_distance 'plan'; did you mean 'plain'"):
+        Sphere.fit(x, Y, WAY, mode="paper", radius_distance="plan")
 
 
 def test_unbiased_subtracts_pooled_scatter_over_count(x, q):

@@ -14,6 +14,7 @@ SETTINGS = [
     {"fit_mode": "bayes", "squared": False},
     {"fit_mode": "unbiased", "squared": False, "feature_transform": "none"},
     {"fit_mode": "paper", "squared": False, "feature_transform": "none"},
+    {"fit_mode": "paper", "radius_distance": "plain", "feature_transform": "none"},
     {"region": "point", "fit_mode": "point", "squared": False},
 ]
 IDS = ["-".join(str(value) for value in settings.values()) for settings in SETTINGS]

@@ -274,11 +274,17 @@ def test_what_is_not_finite_is_refused(rows):
         ({"coverage": True}, "coverage=True: give a share"),
         ({"temperature": 0}, "temperature=0: give 'auto' or a number above 0"),
         ({"temperature": "hot"}, "temperature='hot': give 'auto' or a number above 0"),
+        ({"radius_distance": "plain"}, "only spheres of fit_mode='paper' have such a radius"),
+        ({"radius_distance": "plan", "fit_mode": "paper"}, "no radius_distance 'plan'; did you mean 'plain'"),
+        (
+            {"radius_distance": "plain", "fit_mode": "paper", "store_support": False},
+            "the mean distance of fit_mode='paper' is no statistic",
+        ),
         ({"prior_ratio": -1.0}, "prior_ratio=-1.0: give a number above 0"),
         ({"store_support": False}, "keeps no examples, but fit_mode='bayes' whitens by them; use 'unbiased', or set"),
         (
             {"store_support": False, "fit_mode": "paper", "squared": False},
-            "the mean distance of fit_mode='paper' is no statistic; use 'unbiased' or squared=True",
+            "the mean distance of fit_mode='paper' is no statistic; use 'unbiased', or mean squared distances",
         ),
         (
             {"store_support": False, "fit_mode": "point", "feature_transform": "center-unit"},

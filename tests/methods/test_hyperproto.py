@@ -8,7 +8,7 @@ import torch
 
 from hyperproto.data import Pool
 from hyperproto.encoders.identity import Identity
-from hyperproto.errors import DataError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods import Method, Task, make_method
 from hyperproto.regions import REGIONS, Cone, Gaussian, Sphere
 
@@ -183,3 +183,61 @@ def test_another_fit_shares_the_parameters(make_blobs: Callable[..., Pool]) -> N
     twin = method.with_fit("paper")
     assert (method.fit, twin.fit) == ("bayes", "paper")
     assert twin.radius is method.radius
+
+
+def test_the_initialisation_may_average_plain_distances(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs(per_class=4)
+    method = trained_for(pool, init_shot=4, radius_distance="plain")
+    for n in range(pool.n_classes):
+        own = torch.from_numpy(pool.items[pool.labels == n])
+        radius = (own - own.mean(0)).norm(dim=1).mean()
+        torch.testing.assert_close(method.radius[n, 0].detach(), radius)
+
+
+def test_evaluation_may_average_plain_distances(task: Task) -> None:
+    method = make_method("hyperproto", feature_shape=(6,), fit="paper", radius_distance="plain")
+    for b in range(2):
+        fitted = Sphere.fit(task.support[b], task.support_y[b], 3, mode="paper", radius_distance="plain")
+        expected, found = -fitted.measure(task.query[b]), method.scores(task)[b]
+        torch.testing.assert_close(found - found[:, :1], expected - expected[:, :1], rtol=1e-4, atol=1e-3)
+    assert [method.with_fit(fit).uses("radius_distance") for fit in ("paper", "bayes")] == [True, False]
+    with pytest.raises(ConfigError, match="'plain' goes with the squared measure"):
+        make_method("hyperproto", feature_shape=(6,), radius_distance="plain", squared=False)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_class_of_one_example_may_have_a_radius(name: str, make_blobs: Callable[..., Pool]) -> None:
+    task = make_task(counts=(1, 4, 1))
+    plain = trained_for(make_blobs(), name, fit="paper")
+    radius = getattr(plain.fitted(task), plain.radius_name)  # type: ignore[operator, arg-type]
+    for given in (0.7, "learned"):
+        method = trained_for(make_blobs(), name, fit="paper", one_shot_radius=given)
+        found = getattr(method.fitted(task), method.radius_name)  # type: ignore[operator, arg-type]
+        expected = 0.7 if given == 0.7 else float(method.radius.detach().mean())
+        assert found[:, [0, 2]].flatten().tolist() == pytest.approx([expected] * 4)
+        torch.testing.assert_close(found[:, 1], radius[:, 1])
+        assert not torch.equal(method.eval().scores(task), plain.eval().scores(task))
+        other = method.with_fit("unbiased")
+        assert torch.equal(other.eval().scores(task), plain.with_fit("unbiased").eval().scores(task))
+        assert [m.uses("one_shot_radius") for m in (method, other)] == [True, False]
+
+
+def test_learned_radii_are_those_of_a_run() -> None:
+    with pytest.raises(ConfigError, match='"learned" is the mean of the radii that training stored, and nothing was'):
+        make_method("hyperproto", feature_shape=(6,), one_shot_radius="learned")
+
+
+def test_readings_of_the_cone(task: Task, make_blobs: Callable[..., Pool]) -> None:
+    raw = trained_for(make_blobs(), "hyperproto-cone", centers="episode", mean_of="raw", fit="paper")
+    for b in range(2):
+        fitted = Cone.fit(task.support[b], task.support_y[b], 3, mode="paper", mean_of="raw")
+        torch.testing.assert_close(raw.eval().scores(task)[b], -fitted.measure(task.query[b], break_ties=True))
+        means = torch.stack([task.support[b][task.support_y[b] == n].mean(0) for n in range(3)])
+        torch.testing.assert_close(raw.episode_centers(task)[b], means)  # type: ignore[operator]
+    torch.testing.assert_close(
+        raw.with_fit("unbiased").scores(task), make_method("hyperproto-cone", feature_shape=(6,)).eval().scores(task)
+    )
+    own = trained_for(make_blobs(), "hyperproto-cone", own_pair=True)
+    other = trained_for(make_blobs(), "hyperproto-cone")
+    reach = 2 * own.radius.detach()[task.classes, 0].abs().sum(-1).mean() / 3
+    torch.testing.assert_close(own.loss(task)["dis"] - other.loss(task)["dis"], reach)

@@ -77,6 +77,19 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
             ["encoder.name=conv5"],
             r"encoder\.name: there is no encoder 'conv5'; did you mean 'conv4'",
         ),
+        (
+            "fewrel-minilm:hyperproto",
+            ["encoder.name=relation-cnn"],
+            r"encoder 'relation-cnn' called 'frozen'(.|\n)*encoder\.name=\.\.\. keeps the recipe's other options; "
+            r"encoder=\{name='\.\.\.'\} starts the section anew",
+        ),
+        ("glyphs:hyperproto", ["method.name=protonet"], "option of method 'protonet' called 'centers'"),
+        (
+            "glyphs:hyperproto",
+            ["optim.radius={name='sgd', lr=0.1, dense=true}"],
+            r"optim\.radius: dense = true is plain Adam on a whole table; leave it out for sgd",
+        ),
+        ("glyphs:hyperproto", ["optim.encoder.dense=true"], r"optim\.encoder: dense = true is for tables of rows"),
         ("glyphs:protonet", ["optim.raduis={lr=1.0}"], r"optim\.raduis: there is no optimiser section 'raduis'"),
         ("glyphs:protonet", ["method={name='hyperproto'}"], r"\[optim\.radius\] is missing: hyperproto learns it"),
         ("glyphs:hyperproto", ["episodes.shot=0"], "hyperproto trains on the support; draw at least 1"),
@@ -119,3 +132,16 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
     path.write_text("description = 'nothing else'\n")
     with pytest.raises(ConfigError, match=r"6 problem\(s\)(.|\n)*data is missing"):
         load_recipe(str(path))
+
+
+def test_another_encoder_keeps_what_it_knows_of_the_old_ones_options() -> None:
+    old = load_recipe("fewnerd-minilm:protonet").encoder
+    assert old.options == {"frozen": False}
+    new = load_recipe("fewnerd-minilm:protonet", ["encoder.name=token-transformer:bert"]).encoder
+    assert (new.name, new.options) == ("token-transformer:bert", {"frozen": False})
+    cnn = load_recipe("table2:protonet-bert-5shot", ["encoder.name=relation-transformer:mpnet"]).encoder
+    assert cnn.options == {"frozen": False, "dropout": 0.5}
+    anew = load_recipe("fewnerd-minilm:protonet", ["encoder={name='token-transformer:bert'}"]).encoder
+    assert anew.options == {}
+    both = load_recipe("fewnerd-minilm:protonet", ["encoder={name='token-transformer:bert'}", "encoder.dropout=0.5"])
+    assert both.encoder.options == {"dropout": 0.5}

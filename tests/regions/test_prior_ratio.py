@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from hyperproto.errors import ConfigError
-from hyperproto.regions import PRIOR_RATIO, Sphere
+from hyperproto.regions import PRIOR_RATIO, ClassStatistics, Sphere
+from hyperproto.regions.bayes import measured_ratio
 
 
 @pytest.mark.parametrize("ratio", [0.1, 1.0, PRIOR_RATIO])
@@ -27,3 +28,38 @@ def test_the_support_outvotes_the_prior_as_classes_grow(rng: np.random.Generator
 def test_a_prior_without_meaning_is_refused(rng: np.random.Generator, mode: str, ratio: float) -> None:
     with pytest.raises(ConfigError, match=f"prior_ratio {ratio} must be above 0, and is only for the fit mode 'bayes'"):
         Sphere.fit(rng.normal(size=(4, 6)), np.arange(4), 4, mode=mode, prior_ratio=ratio)
+
+
+@pytest.mark.parametrize("true", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("whitened", [False, True])
+def test_the_measured_ratio_is_that_of_the_classes(rng: np.random.Generator, true: float, whitened: bool) -> None:
+    """Classes of variance 1 about centres of variance 1 / true: no clip at 1/4 or 16, no prior."""
+    labels = np.repeat(np.arange(150), 40)
+    x = rng.normal(size=(150, 12))[labels] / np.sqrt(true) + rng.normal(size=(len(labels), 12))
+    found = float(measured_ratio(ClassStatistics.of(x, labels, 150), whitened=whitened))
+    assert found == pytest.approx(true, rel=0.15)
+
+
+def test_the_measured_ratio_by_loops(rng: np.random.Generator) -> None:
+    counts = [3, 9, 5, 1]
+    labels = np.repeat(np.arange(4), counts)
+    x = 2 * rng.normal(size=(4, 5))[labels] + rng.normal(size=(len(labels), 5)) * [3, 1, 1, 1, 1]
+    mean = [x[labels == n].mean(0) for n in range(4)]
+    v = sum(((x[i] - mean[n]) ** 2).sum() for i, n in enumerate(labels)) / (len(labels) - 4)
+    k = 4.0
+    for _ in range(5):
+        w = [c / (c + k) for c in counts]
+        middle = sum(w[n] * mean[n] for n in range(4)) / sum(w)
+        spread = sum(w[n] * ((mean[n] - middle) ** 2).sum() for n in range(4))
+        noise = v * sum(w[n] / counts[n] * (1 - w[n] / sum(w)) for n in range(4))
+        k = v / ((spread - noise) / (sum(w) - sum(a * a for a in w) / sum(w)))
+    found = measured_ratio(ClassStatistics.of(x, labels, 4), whitened=False)
+    assert float(found) == pytest.approx(k)
+
+
+def test_whitening_takes_from_the_ratio_what_only_scatters(rng: np.random.Generator) -> None:
+    """One direction of large scatter in which classes do not differ: it hides them until it is whitened."""
+    labels = np.repeat(np.arange(40), 30)
+    x = rng.normal(size=(40, 8))[labels] * [0, 1, 1, 1, 1, 1, 1, 1] + rng.normal(size=(len(labels), 8)) * [9, *[1] * 7]
+    stats = ClassStatistics.of(x, labels, 40)
+    assert float(measured_ratio(stats)) < 0.5 * float(measured_ratio(stats, whitened=False))

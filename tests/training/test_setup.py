@@ -1,6 +1,7 @@
 """The initialisation phase of Algorithm 1: which instances, how many, and in which mode the encoder reads them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hyperproto.data import Pool
+from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Features, FeatureTransform, Units
 from hyperproto.encoders.identity import Identity
+from hyperproto.errors import ConfigError
 from hyperproto.methods import make_method
-from hyperproto.training import Learner
+from hyperproto.training import Learner, load_recipe
+from hyperproto.training.resolve import resolve
+
+from .conftest import recipe_file
 
 
 class Noisy(Identity):
@@ -56,3 +61,45 @@ def test_running_statistics_of_batch_norm_start_from_the_instances(make_blobs: C
     Learner(features, make_method("hyperproto", feature_shape=(6,), n_classes=8, init_shot=4)).setup(pool)
     expected = 0.1 * pool.items.mean(0)
     np.testing.assert_allclose(encoder.norm.running_mean.numpy(), expected, atol=1e-5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], 3),  # the shots of the training episodes
+        (["episodes.shot=0", "validation.shot=2"], 2),  # stored centres: those of the validation episodes
+        (["episodes.shot=[1, 1, 2, 20]"], 2),  # unequal: the median
+        (["episodes.shot=0", "validation.shot=[1, 5, 5, 7]"], 5),
+        (["method.init_shot=7"], 7),
+        (["method.init_shot=shot"], 3),
+    ],
+)
+def test_regions_start_from_as_many_instances_as_the_support_has(
+    overrides: list[str], expected: int, vectors_file: Path
+) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file)), ["episodes.way=4", *overrides])
+    resolved = resolve(recipe, open_pool(recipe.data.spec, "train"))
+    assert resolved.method.options["init_shot"] == expected
+    learner = Learner.build(resolved, 8)
+    assert learner.method.init_shot == expected
+
+
+def test_rows_of_the_tables_start_from_the_shots_they_are_tested_with() -> None:
+    from hyperproto.training.resolve import init_shot
+
+    expected = {
+        "table1:hyperproto-inter-5way-1shot": 1,
+        "table1:hyperproto-inter-5way-5shot": 5,
+        "table1-shots:hyperproto-intra-5way-10shot": 10,
+        "table2:hyperproto-cnn": 5,
+        "table3:hyperproto-conv4-1shot": 1,
+        "table4:cone-1shot": 1,
+    }
+    for name, shot in expected.items():
+        assert init_shot(load_recipe(name)) == shot, name
+
+
+def test_without_a_recipe_the_shots_are_not_known(make_blobs: Callable[..., Pool]) -> None:
+    method = make_method("hyperproto", feature_shape=(6,), n_classes=8)
+    with pytest.raises(ConfigError, match='init_shot = "shot" is the number of shots of a recipe; without one, give'):
+        method.setup(make_blobs(), Identity(shape=[6]))

@@ -21,7 +21,8 @@ Overrides = Annotated[
     list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
 ]
 MethodOptions = Annotated[
-    list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method.")
+    list[str] | None,
+    typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method; repeat a key to compare."),
 ]
 Data = Annotated[str, typer.Option(help="A data spec, such as glyphs or vectors:FILE.npz.")]
 Split = Annotated[str, typer.Option(help="The split to draw episodes from.")]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from rich.table import Table
@@ -28,7 +29,7 @@ class Selection:
     methods: Sequence[str] = ()
     fits: Sequence[str] = ()
     transforms: Sequence[str] = ()
-    options: Sequence[str] = ()  # of the methods, as KEY=VALUE
+    options: Sequence[str] = ()  # of the methods, as KEY=VALUE; a key with several values is compared by each
 
     def contenders(
         self, pool: Pool, data: str | None = None, train_data: tuple[str, str] | None = None
@@ -41,7 +42,19 @@ class Selection:
         sources += [encoder_source(spec, pool, data) for spec in self.encoders]
         if train_data is not None:
             sources = [replace(source, train_data=train_data) for source in sources]
-        return select(sources, self.methods, self.fits, self.transforms, parse_values(list(self.options)))
+        found: dict[str, Contender] = {}
+        for options in _combinations(self.options):
+            for contender in select(sources, self.methods, self.fits, self.transforms, options):
+                found.setdefault(contender.label, contender)  # an option that changes nothing here makes no other row
+        return list(found.values())
+
+
+def _combinations(options: Sequence[str]) -> list[dict[str, Any]]:
+    """Settings KEY=VALUE as tables: one, or one for each combination of the values of keys that have several."""
+    by_key: dict[str, list[str]] = {}
+    for option in options:
+        by_key.setdefault(option.partition("=")[0].strip(), []).append(option)
+    return [parse_values(list(chosen)) for chosen in product(*by_key.values())]
 
 
 def evaluate(selection: Selection, tasks: Tasks) -> list[list[Result]]:

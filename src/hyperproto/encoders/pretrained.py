@@ -44,8 +44,8 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
-def load_model(name: str) -> Any:
-    """Load the network of the checkpoint `name` in float32, without the pooler that some have behind the last layer."""
+def load_model(name: str, pooler: bool = False) -> Any:
+    """Load the network of the checkpoint `name` in float32; its `pooler`, if it has one, only where asked for."""
     transformers, folder = _transformers(), find_model(name)
     try:
         with _quiet(transformers):
@@ -58,13 +58,16 @@ def load_model(name: str) -> Any:
         raise ConfigError(
             f"model {name!r}: {type(model).__name__} reads and writes texts; choose one that only reads, such as BERT"
         )
-    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key.split("."))
+    missing = sorted(key for key in found["missing_keys"] if pooler or "pooler" not in key.split("."))
     if missing:  # transformers would go on with random ones
         raise DataError(
             f"{folder}: the weights of {type(model).__name__} are not all there: {len(missing)} are missing, such as "
             f"{missing[0]}; get the checkpoint again, or choose another"
         )
-    if getattr(model, "pooler", None) is not None:
+    has_pooler = getattr(model, "pooler", None) is not None
+    if pooler and not has_pooler:
+        raise ConfigError(f"model {name!r}: {type(model).__name__} has no pooler; choose another representation")
+    if has_pooler and not pooler:
         model.pooler = None
     return model
 

@@ -1,7 +1,7 @@
 """A language model that reads a sentence in which the head and the tail are marked."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -26,12 +26,14 @@ class RelationTransformer(TextTransformer):
 
     - `markers`: the states at the two start markers, head then tail, one behind the other (2D numbers);
     - `pooled`: the state at the first piece, [CLS] with BERT; no dense layer follows it;
+    - `pooler`: that state through the checkpoint's pooler, BERT's dense layer and tanh, as the FewRel toolkit has it;
     - `mean`: the average over all pieces of the text, as sentence-transformers does (without scaling to length 1).
 
     A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers:
     it reads the sentence as it is, and gives the mean. Both can be set otherwise.
 
-    A sentence of more than `max_length` pieces is cut, but neither head nor tail is lost: see `window`.
+    `dropout` is for training, on the vectors. A sentence of more than `max_length` pieces is cut, but neither head nor
+    tail is lost: see `window`.
     """
 
     name = "relation-transformer"
@@ -41,11 +43,13 @@ class RelationTransformer(TextTransformer):
     def __init__(
         self,
         *,
-        representation: Literal["auto", "markers", "pooled", "mean"] = "auto",
+        representation: Literal["auto", "markers", "pooled", "pooler", "mean"] = "auto",
         markers: bool | None = None,
+        dropout: float = 0.0,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(representation == "pooler", **options)
+        self.dropout = nn.Dropout(dropout)
         if markers is None:
             markers = representation == "markers" or not self.frozen
         if representation == "auto":
@@ -99,8 +103,12 @@ class RelationTransformer(TextTransformer):
         """What `representation` names."""
         if self.representation == "markers":
             rows = torch.arange(len(states), device=states.device)[:, None]
-            return states[rows, batch["starts"]].flatten(1)  # (n, 2 D)
-        return states[:, 0] if self.representation == "pooled" else mean_of_real(states, real)
+            x = states[rows, batch["starts"]].flatten(1)  # (n, 2 D)
+        elif self.representation == "pooler":
+            x = self.model.pooler(states)
+        else:
+            x = states[:, 0] if self.representation == "pooled" else mean_of_real(states, real)
+        return cast(Tensor, self.dropout(x))
 
 
 def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:

@@ -26,11 +26,14 @@ class TransformerEncoder(Encoder):
     argument = "model"
     name: ClassVar[str]  # in the registry
 
-    def __init__(self, *, model: str = "minilm", max_length: int = 128, frozen: bool = True) -> None:
+    def __init__(
+        self, pooler: bool = False, *, model: str = "minilm", max_length: int = 128, frozen: bool = True
+    ) -> None:
+        """`pooler` is for subclasses that use it; the rest are options."""
         super().__init__()
         folder = str(find_model(model))
         self.tokenizer = load_tokenizer(folder)
-        self.model = load_model(folder)
+        self.model = load_model(folder, pooler)
         self.max_length = max_length
         self.frozen = frozen
         self.before, self.behind = _special_pieces(self.tokenizer)

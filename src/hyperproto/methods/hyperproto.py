@@ -87,12 +87,14 @@ class HyperProto(StoredRegions):
         more = self.evaluation_options()
         if self.unit_correlation and self.fit == "bayes":
             more |= {"groups": task.support_items(), "correlation": self.unit_correlation}
-        sphere = self.closed_form(task.support, task.support_y, task.way, self.fit, **more)
+        fitted = self.closed_form(task.support, task.support_y, task.way, self.fit, **more)
+        sphere: Sphere = self.with_one_shot_radius(fitted, task)
         if not self.count_prior:
             return sphere
-        count = (task.support_y[..., None] == torch.arange(task.way, device=task.support_y.device)).sum(-2)
         nat = 2 * sphere.scatter[..., None] / task.support.shape[-1]  # squared distance that is worth a factor of e
-        return replace(sphere, bias_radius=sphere.bias_radius + self.count_prior * nat * count.clamp(min=1).log())
+        return replace(
+            sphere, bias_radius=sphere.bias_radius + self.count_prior * nat * task.counts().clamp(min=1).log()
+        )
 
     def uses(self, option: str) -> bool:
         """The options that belong to one closed form change no other."""
@@ -102,7 +104,7 @@ class HyperProto(StoredRegions):
             "prior_ratio": "bayes",
             "unit_correlation": "bayes",
         }
-        return own.get(option, self.fit) == self.fit
+        return super().uses(option) and own.get(option, self.fit) == self.fit
 
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one."""

@@ -1,7 +1,7 @@
 """HyperProto with cones: a class is a direction and an angle around it."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,18 +14,32 @@ from hyperproto.regions import Cone, cone_overlap_loss
 class HyperProtoCone(StoredRegions):
     """The paper's cone-like prototypes, with L_dis to keep the cones of an episode apart.
 
-    The measure lies between -1 and 1, so the softmax wants a temperature well below 1.
+    The measure lies between -1 and 1, so the softmax wants a temperature well below 1. Two readings of the paper are
+    options: `mean_of="raw"` takes means of the vectors as they come for centres, not of unit vectors; `own_pair` adds
+    the pairs i = j of L_dis, a penalty of 2 |eps_i|.
     """
 
     fits = Cone.modes
     start_temperature = 0.1
 
+    def __init__(self, *, mean_of: Literal["unit", "raw"] = "unit", own_pair: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.mean_of: Literal["unit", "raw"] = mean_of
+        self.own_pair = own_pair
+
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Cone:
-        """Fit cones."""
-        return Cone.fit(support, labels, way, mode=mode, **options)
+        """Fit cones; the unbiased ones rest on means of unit vectors."""
+        mean_of = "unit" if mode == "unbiased" else self.mean_of
+        return Cone.fit(support, labels, way, mode=mode, mean_of=mean_of, **options)
+
+    def uses(self, option: str) -> bool:
+        """`unbiased` has means of unit vectors, always."""
+        return super().uses(option) and not (option == "mean_of" and self.fit == "unbiased")
 
     def episode_centers(self, task: Task) -> Tensor:
-        """Means of unit vectors."""
+        """Means of unit vectors, or of raw ones."""
+        if self.mean_of == "raw":
+            return super().episode_centers(task)
         return super().episode_centers(replace(task, support=F.normalize(task.support, dim=-1)))
 
     def region(self, center: Tensor, radius: Tensor) -> Cone:
@@ -42,5 +56,5 @@ class HyperProtoCone(StoredRegions):
         cones = self.stored_regions(task)
         return {
             "cls": self.cross_entropy(-self.measure(cones, task.query), task),
-            "dis": cone_overlap_loss(cones.center, cones.bias_radius).mean(),
+            "dis": cone_overlap_loss(cones.center, cones.bias_radius, self.own_pair).mean(),
         }

@@ -33,7 +33,7 @@ def beyond_extent(region: Any, task: Task) -> Tensor:
     Extents are shrunk to the episode's common one, the more so the fewer examples a class has. Where nothing is known
     of extents, as with one example a class, it is the plain distance.
     """
-    count = _counts(task)
+    count = task.counts().to(task.query)
     grow = 1 + 1 / count.clamp(min=1)  # a new example misses the centre by more than the class scatters
     own = region.extent_radius**2 / grow
     spare = (count - 1).clamp(min=0)
@@ -54,7 +54,7 @@ def rather_unseen(sphere: Sphere, task: Task) -> Tensor:
 
     With one example a class v is not known, but k is taken for its prior: the spread of the centres gives v.
     """
-    count, k = _counts(task), sphere.ratio[:, None]
+    count, k = task.counts().to(task.query), sphere.ratio[:, None]
     weight = count / (count + k)  # (B, N) how far a centre has come from the middle to its class's mean
     middle = sphere.center.mean(-2, keepdim=True)  # (B, 1, D): centres are shrunk to their own mean
     away = ((sphere.center - middle) ** 2).sum(-1) / weight.clamp(min=1e-6)  # a class without examples is at the middle
@@ -69,12 +69,6 @@ def rather_unseen(sphere: Sphere, task: Task) -> Tensor:
     near: Tensor = sphere.distance(task.query) ** 2 / reach[:, None] + reach.log()[:, None]  # (B, Q, N)
     far: Tensor = Sphere(middle, whiten=sphere.whiten).distance(task.query)[..., 0] ** 2 / anywhere + anywhere.log()
     return near.amin(-1) - far
-
-
-def _counts(task: Task) -> Tensor:
-    """Examples of each class, (B, N)."""
-    classes = torch.arange(task.way, device=task.support_y.device)
-    return (task.support_y[..., None] == classes).sum(1).to(task.query)
 
 
 def _shrunk(own: Tensor, common: Tensor, count: Tensor) -> Tensor:

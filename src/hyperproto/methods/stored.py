@@ -1,5 +1,6 @@
 """Algorithm 1: stored regions of all training classes, learned with the encoder; closed forms for unseen ones."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -26,6 +27,9 @@ class StoredRegions(Method):
     own optimiser. `init_shot="shot"` stands for the shots of the recipe's episodes, which `resolve` fills in. Where
     words are tagged, O has a row of its own, the last. `centers="episode"` (the paper's images) takes the mean of the
     episode's support instead. Unseen classes get their region in closed form from their support: `fit` says which.
+
+    Eq. 3 gives a class of one example the radius 0. `one_shot_radius` gives it another in `fit="paper"`: a number, or
+    "learned", the mean of the learned radii (the paper's Limitations speak of a set radius there, and give none).
     """
 
     radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
@@ -37,12 +41,19 @@ class StoredRegions(Method):
         n_classes: int,
         centers: Literal["stored", "episode"] = "stored",
         init_shot: int | Literal["shot"] = "shot",
+        one_shot_radius: float | Literal["learned"] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
         if init_shot != "shot" and init_shot < 1:
             raise ConfigError(f"init_shot {init_shot}: a region starts from at least 1 instance")
+        if one_shot_radius == "learned" and not n_classes:
+            raise ConfigError(
+                'one_shot_radius = "learned" is the mean of the radii that training stored, and nothing was trained '
+                "here; evaluate a run, or give a number"
+            )
         self.centers = centers
+        self.one_shot_radius = one_shot_radius
         self.init_shot = init_shot
         self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
         if centers == "stored":
@@ -97,7 +108,20 @@ class StoredRegions(Method):
 
     def fitted(self, task: Task) -> Any:
         """Fit unseen classes in closed form."""
-        return self.closed_form(task.support, task.support_y, task.way, self.fit, **self.evaluation_options())
+        region = self.closed_form(task.support, task.support_y, task.way, self.fit, **self.evaluation_options())
+        return self.with_one_shot_radius(region, task)
+
+    def with_one_shot_radius(self, region: Any, task: Task) -> Any:
+        """Give classes of one example the radius that `one_shot_radius` names, where that is asked for."""
+        if self.one_shot_radius is None or self.fit != "paper":
+            return region
+        given = self.radius.detach().mean() if self.one_shot_radius == "learned" else self.one_shot_radius
+        radius = getattr(region, self.radius_name)
+        return replace(region, **{self.radius_name: torch.where(task.counts() == 1, given, radius)})
+
+    def uses(self, option: str) -> bool:
+        """Only eq. 3 leaves classes of one example without a radius."""
+        return super().uses(option) and not (option == "one_shot_radius" and self.fit != "paper")
 
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Learning phase of Algorithm 1: queries against the stored regions of the episode's classes."""

@@ -49,6 +49,10 @@ class Task:
         """How many classes."""
         return self.classes.shape[1]
 
+    def counts(self) -> Tensor:
+        """How many support units each class has, (B, N)."""
+        return (self.support_y[..., None] == torch.arange(self.way, device=self.support_y.device)).sum(-2)
+
     def support_items(self) -> Tensor:
         """Which item of its episode each support unit is of, (B, S); padding is of none there is."""
         places = torch.arange(self.support.shape[1], device=self.support.device).expand(self.support_y.shape)

@@ -1,6 +1,7 @@
 """Recipe files: TOML with a common part and, for a table of the paper, one `[[row]]` per row that changes it."""
 
 import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ def read_text(name: str) -> str:
 
 
 def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]:
-    """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`; nothing is checked yet."""
+    """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`; nothing is checked yet.
+
+    `encoder.name=NEW` changes the name and keeps the section's other options, which the new encoder must have;
+    `encoder={name="NEW"}` starts the section anew.
+    """
     file_name, _, row_name = name.partition(":")
     rows = read_rows(file_name)
     if not rows:
@@ -38,7 +43,10 @@ def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]
         raise ConfigError(f"{file_name} has {len(rows)} rows; name one: {', '.join(f'{file_name}:{r}' for r in rows)}")
     if row_name and row_name not in rows:
         raise ConfigError(f"{file_name}: {unknown_name('row', row_name, rows)}")
-    return _merged(rows[row_name or next(iter(rows))], parse_values(overrides or []))
+    raw = rows[row_name or next(iter(rows))]
+    for override in overrides or []:
+        raw = _overridden(raw, *_parsed(override))
+    return raw
 
 
 def run_name(recipe: str) -> str:
@@ -83,14 +91,25 @@ def parse_values(overrides: list[str]) -> dict[str, Any]:
     """Read `key=value` settings into a (nested) table; a value is TOML, or, where it is not, a string."""
     table: dict[str, Any] = {}
     for override in overrides:
-        path, equals, text = override.partition("=")
-        if not equals or not path.strip():
-            raise ConfigError(f"{override!r}: write section.key=value, for example training.steps=500")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        for section in reversed(path.strip().split(".")):
-            value = {section: value}
-        table = _merged(table, value)
+        table = _overridden(table, *_parsed(override))
     return table
+
+
+def _parsed(override: str) -> tuple[list[str], Any]:
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"{override!r}: write section.key=value, for example training.steps=500")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return path.strip().split("."), value
+
+
+def _overridden(table: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Put a value in its place; what else stands beside it stays."""
+    key, *rest = path
+    old = table.get(key)
+    if rest:
+        return {**table, key: _overridden(old if isinstance(old, dict) else {}, rest, value)}
+    return _merged(table, {key: value})

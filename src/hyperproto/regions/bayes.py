@@ -99,11 +99,21 @@ def leave_one_out(stats: Statistics, whiten: Whitening, gain: Array) -> Array:
 
 
 def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, prior_ratio: float) -> Array:
-    """k = within / between variance (...): moments, five fixed-point steps, then shrunk in log towards the prior."""
+    """k = within / between variance (...) by moments, between 1/4 and 16, then shrunk in log towards the prior."""
+    xp = array_namespace(mean)
+    k = moment_ratio(mean, count, scatter, filled, xp.full_like(scatter, prior_ratio), least=1 / 4, most=16.0)
+    prior = PRIOR_CLASSES * math.log(prior_ratio)
+    return xp.exp(((filled - 1) * xp.log(k) + prior) / (filled - 1 + PRIOR_CLASSES))
+
+
+def moment_ratio(
+    mean: Array, count: Array, scatter: Array, filled: Array, start: Array, *, least: float, most: float
+) -> Array:
+    """k = within / between variance (...) by moments: five fixed-point steps from `start`, kept within bounds."""
     xp = array_namespace(mean)
     away = mean - weighted_mean(count, mean)  # near their middle, so that little cancels below
     products, length = away @ away.mT, xp.sum(away * away, axis=-1)  # (..., N, N), (..., N)
-    k = xp.full_like(scatter, prior_ratio)
+    k = start
     for _ in range(5):
         w = count / (count + k[..., None])  # (..., N)
         total = at_least(xp.sum(w, axis=-1), SMALL)
@@ -113,10 +123,26 @@ def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, pri
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
         lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior
         between = (spread - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
-        # The bounds 1/4 and 16 of k, laid on `between`, which may be negative or 0.
-        k = scatter / at_most(at_least(between, scatter / 16), scatter * 4)
-    prior = PRIOR_CLASSES * math.log(prior_ratio)
-    return xp.exp(((filled - 1) * xp.log(k) + prior) / (filled - 1 + PRIOR_CLASSES))
+        # The bounds of k, laid on `between`, which may be negative or 0.
+        k = scatter / at_most(at_least(between, scatter / most), scatter / least)
+    return k
+
+
+def measured_ratio(stats: Statistics, *, whitened: bool = True) -> Array:
+    """k of classes that are known well (...), by moments alone: what `prior_ratio` should be for others like them.
+
+    In the space whitened by all their examples, each judged as if it were left out; or in the space as it is.
+    """
+    xp = array_namespace(stats.mean)
+    filled = xp.sum(xp.astype(stats.count > 0, stats.count.dtype), axis=-1)
+    dof = at_least(xp.sum(at_least(stats.count - 1, 0.0), axis=-1), 1.0)
+    scatter, mean = xp.sum(stats.squares, axis=-1) / dof, stats.mean
+    if whitened:
+        whiten, gain = within_class_whitening(stats.weighted_residual, scatter, dof, stats.scattered)
+        several = xp.sum(xp.where(stats.count > 1, stats.count, 0.0), axis=-1)
+        scatter, mean = stats.sum(leave_one_out(stats, whiten, gain)) / at_least(several, 1.0), whiten(mean)
+    start = xp.full_like(scatter, PRIOR_RATIO)
+    return moment_ratio(mean, stats.count, scatter, filled, start, least=1e-6, most=1e6)
 
 
 def weighted_mean(weight: Array, mean: Array) -> Array:

@@ -5,11 +5,13 @@ from typing import ClassVar, Self
 
 from array_api_compat import array_namespace, device
 
+from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, root, unit
 from hyperproto.regions.base import Region, check_mode
 from hyperproto.regions.statistics import ClassStatistics, Statistics, class_scatter, extent_radius
 
 TIE = 1e-3  # how much an angle inside a cone weighs when ties are broken: small beside 1, large beside rounding
+MEANS_OF = ("unit", "raw")  # what the direction of a cone is the mean of
 LEAST_CONCENTRATION = 0.01  # rho^2 is never taken for less: directions this random say nothing of their mean
 
 
@@ -33,8 +35,10 @@ class Cone(Region):
         self._fill("bias_radius")
 
     @classmethod
-    def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "unbiased") -> Self:
+    def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "unbiased", mean_of: str = "unit") -> Self:
         """Estimate directions and angles; the centre is the mean of unit vectors, zbar, scaled to length 1.
+
+        `mean_of="raw"` takes the direction of the mean of the vectors as they come, in which long ones count for more.
 
         - "unbiased": M = -u . zbar / rho. Unit vectors scatter, so zbar is rho < 1 times the true direction on average,
           and the cosine too small by that factor. rho^2 = (K ||zbar||^2 - 1) / (K - 1), which is 1 less the scatter of
@@ -45,17 +49,25 @@ class Cone(Region):
         The extent is the root mean square angle of a new example: theta^2 summed over the class / (K - 1) * (1 + 1/K).
         """
         check_mode(cls, mode)  # before the support is looked at
-        return cls.from_statistics(ClassStatistics.of(unit(support), labels, way), mode=mode)
+        if mean_of not in MEANS_OF:
+            raise ConfigError(unknown_name("mean_of", mean_of, MEANS_OF))
+        if mean_of == "raw" and mode == "unbiased":
+            raise ConfigError(
+                "the fit mode 'unbiased' rests on means of unit vectors; mean_of='raw' goes with 'paper', 'point'"
+            )
+        direction = ClassStatistics.of(support, labels, way).mean if mean_of == "raw" else None
+        return cls.from_statistics(ClassStatistics.of(unit(support), labels, way), mode=mode, direction=direction)
 
     @classmethod
-    def from_statistics(cls, stats: Statistics, *, mode: str = "unbiased") -> Self:
+    def from_statistics(cls, stats: Statistics, *, mode: str = "unbiased", direction: Array = None) -> Self:
         """Estimate directions and angles, as `fit` does, from the statistics of *unit* vectors.
 
-        Without the examples there is no extent, and no mode "paper".
+        `direction` (..., N, D) stands in for their means as the centre. Without the examples there is no extent, and no
+        mode "paper".
         """
         check_mode(cls, mode)
         xp = array_namespace(stats.mean)
-        center = unit(stats.mean)
+        center = unit(stats.mean if direction is None else direction)
         angle = angles(stats, center) if stats.has_examples or mode == "paper" else None
         extent = None if angle is None else extent_radius(stats.total(angle * angle), stats.count)
         if mode == "paper":
@@ -104,10 +116,10 @@ def angles(stats: Statistics, center: Array) -> Array:
     return xp.where(several, angle, 0.0)
 
 
-def cone_overlap_loss(center: Array, radius: Array) -> Array:
+def cone_overlap_loss(center: Array, radius: Array, own_pair: bool = False) -> Array:
     """L_dis = 1/N sum over ordered pairs i != j of max(|eps_i| + |eps_j| - theta(z_i, z_j), 0): (...).
 
-    The pair i = j is left out: it would always add 2 |eps_i|, for every class, however far from all others.
+    The pair i = j always adds 2 |eps_i|, for every class, however far from all others: only with `own_pair`.
     """
     xp = array_namespace(center, radius)
     direction = unit(center)
@@ -115,5 +127,6 @@ def cone_overlap_loss(center: Array, radius: Array) -> Array:
     reach = xp.abs(radius)
     overlap = at_least(reach[..., :, None] + reach[..., None, :] - theta, 0.0)
     way = center.shape[-2]
-    others = 1 - xp.eye(way, dtype=center.dtype, device=device(center))
-    return xp.sum(overlap * others, axis=(-2, -1)) / way
+    same = xp.eye(way, dtype=center.dtype, device=device(center))
+    own = 2 * xp.sum(reach, axis=-1) if own_pair else 0.0  # exactly: arccos is clamped short of 0
+    return (xp.sum(overlap * (1 - same), axis=(-2, -1)) + own) / way

@@ -14,7 +14,14 @@ from hyperproto.registry import Registry, keywords, option_problems
 def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     """Read and check `NAME`, `NAME:ROW` or a path, with overrides `section.key=value`."""
     raw = read_recipe(name, overrides)
-    problems = _registry_problems(ENCODERS, raw.get("encoder")) + _registry_problems(METHODS, raw.get("method"))
+    problems = []
+    for registry in (ENCODERS, METHODS):
+        found = _registry_problems(registry, raw.get(registry.kind))
+        renamed = any(override.partition("=")[0].strip() == f"{registry.kind}.name" for override in overrides or [])
+        if found and renamed:
+            kept = f"{registry.kind}.name=... keeps the recipe's other options"
+            found.append(f"{kept}; {registry.kind}={{name='...'}} starts the section anew")
+        problems += found
     recipe = parse(raw, name, problems + _method_problems(raw))
     method: type[Method] = METHODS.get(recipe.method.name)
     return recipe.model_copy(update={"transform": recipe.transform or method.transform or "none"})

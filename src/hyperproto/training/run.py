@@ -1,4 +1,4 @@
-"""A run on disk: config.json, metrics.jsonl, model.safetensors, checkpoint/."""
+"""A run on disk: config.json, metrics.jsonl, model.safetensors, prior_ratio.json, checkpoint/."""
 
 import json
 import os
@@ -27,6 +27,7 @@ class Run:
         self.metrics = self.folder / "metrics.jsonl"
         self.model = self.folder / "model.safetensors"
         self.checkpoint = self.folder / "checkpoint" / "last.safetensors"
+        self.prior_ratio = self.folder / "prior_ratio.json"
 
     def claim(self, recipe: Recipe, pool: Pool) -> None:
         """Write the resolved configuration, or make sure that the run already there has the same, and the same data."""

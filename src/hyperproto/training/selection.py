@@ -13,7 +13,8 @@ from hyperproto.encoders import Encoder, default_device, make_encoder, resolve_e
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.methods import METHODS, Method, make_method
-from hyperproto.registry import option_problems
+from hyperproto.registry import keywords, option_problems
+from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
 from hyperproto.transforms import TRANSFORMS
 
@@ -30,6 +31,7 @@ class Source:
     method_name: str | None = None
     method_options: dict[str, Any] = field(default_factory=dict)  # what the run's recipe said of it
     train_data: tuple[str, str] | None = None  # spec and split that center-unit and a method's `setup` look at
+    prior_ratio: dict[str, float] = field(default_factory=dict)  # what a run measured, by transform
 
     @cached_property
     def train_pool(self) -> Pool | None:
@@ -46,7 +48,8 @@ class Source:
 
 def run_source(folder: str, pool: Pool) -> Source:
     """Open a trained run, and make sure that its encoder reads such data."""
-    learner, recipe = Run(folder).load()
+    run = Run(folder)
+    learner, recipe = run.load()
     needed, made = type(learner.features.encoder).options_for(pool), recipe.encoder.options
     different = [f"{key} {value!r}, not {made[key]!r}" for key, value in needed.items() if made[key] != value]
     if different:
@@ -60,6 +63,7 @@ def run_source(folder: str, pool: Pool) -> Source:
         method_name=recipe.method.name,
         method_options=recipe.method.options,
         train_data=(recipe.data.spec, recipe.data.split),
+        prior_ratio=PriorRatio.read(run.prior_ratio).for_pool(pool) if run.prior_ratio.exists() else {},
     )
 
 
@@ -95,9 +99,10 @@ def select(
         for fit, transform in _combinations(source, name, fits, transforms):
             if transform == "center-unit" and source not in centers:
                 centers[source] = _center(source)
-            method, own_options = _method(source, name, fit, options)
+            settings = {**_measured(source, name, transform), **options}
+            method, own_options = _method(source, name, fit, settings)
             where = [source.label] if len(sources) > 1 else []
-            changed = [f"{key}={value}" for key, value in options.items() if key in own_options and method.uses(key)]
+            changed = [f"{key}={value}" for key, value in settings.items() if key in own_options and method.uses(key)]
             contender = Contender(
                 label=" ".join([*where, name, fit, transform, *changed]),
                 encoder=source.encoder,
@@ -110,6 +115,14 @@ def select(
             _learn_outside(contender, source)
             contenders.append(contender)
     return contenders
+
+
+def _measured(source: Source, name: str, transform: str) -> dict[str, Any]:
+    """The prior_ratio that a run carries, unless its recipe gives one for its own method."""
+    said = name == source.method_name and "prior_ratio" in source.method_options
+    if said or transform not in source.prior_ratio or "prior_ratio" not in keywords(METHODS.get(name)):
+        return {}
+    return {"prior_ratio": source.prior_ratio[transform]}
 
 
 def _own_method(source: Source) -> list[str]:

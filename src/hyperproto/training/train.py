@@ -18,6 +18,7 @@ from hyperproto.recipes import Recipe, run_name
 from hyperproto.training.checkpoint import fill, load_tensors, optimiser_tensors, restore_optimisers, save_tensors
 from hyperproto.training.learner import Learner
 from hyperproto.training.optimisers import make_optimiser, rate, set_rates
+from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
 from hyperproto.training.validation import Measured, Validation
@@ -148,6 +149,8 @@ def _train(
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
         if on_step is not None:
             on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, learner.method.monitor()))
+    if validation.pool.offsets is None and not run.prior_ratio.exists():
+        PriorRatio.measure(run.load()[0].to(default_device()), validation.pool).write(run.prior_ratio)
 
 
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:

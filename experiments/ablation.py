@@ -1,0 +1,203 @@
+"""What the paper's gain is made of: one thing changed in training at a time, every encoder scored by every closed form.
+
+    python -m experiments.ablation fewrel --seeds 0 1 2 --json results/fewrel-cnn-ablation.json
+
+trains what is not there yet (each variant and seed has a folder below runs/, and a killed run goes on) and scores all
+on the same episodes. `fewrel-held-out` keeps 16 of the training relations to score on: what is chosen is chosen there.
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from experiments.tables import written
+from hyperproto.data import open_pool
+from hyperproto.encoders import Encoder
+from hyperproto.episodes import make_sampler
+from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
+from hyperproto.files import atomic_write
+from hyperproto.reports.progress import progress_bar
+from hyperproto.training import load_recipe, train
+from hyperproto.training.selection import run_source, select
+
+STORED = ["method.centers=stored", "episodes.shot=0", "episodes.query=10"]  # a step reads as many items as the others
+PLAIN = ["method.radius_distance=plain"]
+BIAS = ["method.start_radius=zero"]
+ZERO = [*BIAS, "optim.radius.lr=1e-9"]
+TRAINED: dict[str, tuple[str, list[str]]] = {  # the row of the recipe, and what is changed
+    "episode centres, radii 0 (ProtoNet)": ("protonet", []),
+    "episode centres, learned radii": ("hyperproto", []),
+    "episode centres, learned radii, plain start": ("hyperproto", PLAIN),
+    "episode centres, a free bias from 0": ("hyperproto", BIAS),
+    "stored centres, radii 0": ("hyperproto", [*STORED, *ZERO]),
+    "stored centres, learned radii": ("hyperproto", STORED),
+    "stored centres, learned radii, plain start": ("hyperproto", [*STORED, *PLAIN]),
+}
+TEMPERATURES = {"learned": [], "1": ["method.temperature=1.0", "method.learn_temperature=false"]}
+ONLY_LEARNED = (2, 3)  # rows of TRAINED that are not trained at temperature 1
+BASELINE = ("episode centres, radii 0 (ProtoNet)", "learned", "point")
+CLOSED_FORMS: list[tuple[str, str, dict[str, Any]]] = [  # how a row is called, its fit and its option
+    ("point", "point", {}),
+    ("eq. 3, squared", "paper", {"radius_distance": "squared"}),
+    ("eq. 3, plain", "paper", {"radius_distance": "plain"}),
+    ("unbiased", "unbiased", {}),
+    ("bayes", "bayes", {"prior_ratio": 4.0}),
+]
+UNEQUAL = [1, 1, 2, 5, 20]
+Shot = int | list[int]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A recipe file, the data it trains on, and the columns that are scored: data, split, way, shots."""
+
+    recipe: str
+    columns: list[tuple[str, str, int, Shot]]
+    query: int
+    spec: str | None = None  # other training data than the recipe's
+
+
+WIKI = [("fewrel", "val", way, shot) for way, shot in ((5, 1), (5, 5), (10, 5), (5, UNEQUAL))]
+PUBMED = [("fewrel", "val_pubmed", *column[2:]) for column in WIKI]
+HELD_OUT = "fewrel:,holdout=16"
+SCRIPTS = [("glyphs", "test", way, shot) for way in (5, 20) for shot in (1, 5)]
+STUDIES = {
+    "fewrel": Study("fewrel-cnn", [*WIKI, *PUBMED], query=5),
+    "fewrel-held-out": Study("fewrel-cnn", [(HELD_OUT, *column[1:]) for column in WIKI], query=5, spec=HELD_OUT),
+    "glyphs": Study("glyphs", [*SCRIPTS, ("glyphs", "test", 5, [1, 1, 2, 5, 10])], query=15),
+}
+Key = tuple[str, str, str]  # trained how, with which temperature, scored how
+
+
+def trained(
+    name: str, variants: Sequence[int], temperatures: Sequence[str], seeds: Sequence[int]
+) -> dict[tuple[str, str, int], str]:
+    """Train what is missing; return the folder of every variant, temperature and seed."""
+    folders = {}
+    study = STUDIES[name]
+    wanted = [
+        (number, how, temperature, seed)
+        for seed in seeds
+        for number, how in enumerate(TRAINED)
+        if number in variants
+        for temperature in temperatures
+        if temperature == "learned" or number not in ONLY_LEARNED
+    ]
+    for number, how, temperature, seed in wanted:
+        row, changes = TRAINED[how]
+        overrides = [*changes, *TEMPERATURES[temperature], f"training.seed={seed}"]
+        overrides += [f"data.spec={study.spec}"] if study.spec else []
+        folder = f"runs/ablation-{name}-{number}-temperature-{temperature}-seed-{seed}"
+        with progress_bar(f"{how}, temperature {temperature}, seed {seed}") as show:
+
+            def on_step(report: Any, show: Any = show) -> None:
+                show(report.step, report.steps)
+
+            train(load_recipe(f"{study.recipe}:{row}", overrides), folder, on_step)
+        folders[how, temperature, seed] = folder
+    return folders
+
+
+def contenders(folder: str, pool: Any) -> Iterator[Contender]:
+    """A run's encoder with every closed form."""
+    source = run_source(folder, pool)
+    for _, fit, options in CLOSED_FORMS:
+        yield from select([source], ["hyperproto"], [fit], [], options)
+
+
+def scored(
+    study: Study, folders: dict[tuple[str, str, int], str], episodes: int
+) -> Iterator[tuple[dict[str, Any], dict[Key, dict[int, Result]]]]:
+    """Yield each column, and the results of every way to train and to score by seed."""
+    encoded: dict[tuple[str, str], dict[Encoder, EncodedPool]] = {}
+    found: dict[tuple[str, str], dict[tuple[str, str, int], list[Contender]]] = {}
+    for data, split, way, shot in study.columns:
+        pool = open_pool(data, split)
+        if (data, split) not in found:
+            found[data, split] = {key: list(contenders(folder, pool)) for key, folder in folders.items()}
+        shape: dict[str, Any] = {"way": way, "shot": shot, "query": study.query, "seed": 0}
+        drawn = make_sampler(pool, **shape).draw(episodes)
+        results: dict[Key, dict[int, Result]] = {}
+        vectors = encoded.setdefault((data, split), {})
+        for (how, temperature, seed), own in found[data, split].items():
+            scores = evaluate_contenders(own, pool, drawn, shape, vectors)
+            for (form, *_), result in zip(CLOSED_FORMS, scores, strict=True):
+                results.setdefault((how, temperature, form), {})[seed] = result
+        yield {"data": data, "split": split, "way": way, "shot": shot}, results
+
+
+def rows(column: dict[str, Any], results: dict[Key, dict[int, Result]]) -> Iterator[dict[str, Any]]:
+    """A row for each way to train and score: means over seeds and episodes, and differences to ProtoNet, paired."""
+    base = results.get(BASELINE)
+    for key, by_seed in results.items():
+        values = np.stack([result.values for result in by_seed.values()])  # (seeds, episodes)
+        mean, ci95 = mean_interval(values.mean(0))
+        seeds = values.mean(1)
+        row = {
+            **dict(zip(("trained", "temperature", "closed_form"), key, strict=True)),
+            **column,
+            "accuracy": round(mean, 5),
+            "ci95": round(ci95, 5),
+            "seeds": {str(seed): round(float(value), 5) for seed, value in zip(by_seed, seeds, strict=True)},
+            "seed_std": round(float(seeds.std(ddof=1)), 5) if len(seeds) > 1 else None,
+            "episode_hash": next(iter(by_seed.values())).settings["episode_hash"],
+        }
+        if base is not None and by_seed.keys() <= base.keys():
+            same = np.stack([base[seed].values for seed in by_seed])
+            difference, half = paired_difference(values.mean(0), same.mean(0))
+            row |= {"difference": round(difference, 5), "difference_ci95": round(half, 5)}
+        yield row
+
+
+def show(found: Sequence[dict[str, Any]]) -> None:
+    """Print a table: a row for each way to train and to score, a column for each kind of episodes."""
+    columns = list(dict.fromkeys(_title(row) for row in found))
+    table = Table("trained with", "temperature", "scored by", *columns)
+    cells: dict[Key, dict[str, str]] = {}
+    for row in found:
+        key = row["trained"], row["temperature"], row["closed_form"]
+        cells.setdefault(key, {})[_title(row)] = f"{100 * row['accuracy']:.1f}"
+    for key, own in cells.items():
+        table.add_row(*key, *(own.get(column, "") for column in columns))
+    Console(width=200).print(table)
+
+
+def _title(row: dict[str, Any]) -> str:
+    shot = row["shot"]
+    return f"{row['split']} {row['way']}-way {','.join(map(str, shot)) if isinstance(shot, list) else shot}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, score, show, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.ablation", description=__doc__)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--variants", type=int, nargs="+", default=list(range(len(TRAINED))), help="rows of TRAINED")
+    parser.add_argument("--temperatures", nargs="+", choices=TEMPERATURES, default=list(TEMPERATURES))
+    parser.add_argument("--episodes", type=int, default=2000)
+    parser.add_argument("--train-only", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
+    options = parser.parse_args(arguments)
+    folders = trained(options.study, options.variants, options.temperatures, options.seeds)
+    if options.train_only:
+        return
+    study = STUDIES[options.study]
+    found = [row for column, results in scored(study, folders, options.episodes) for row in rows(column, results)]
+    show(found)
+    if options.json:
+        command = ["python", "-m", "experiments.ablation", *(sys.argv[1:] if arguments is None else arguments)]
+        facts = {"recipe": study.recipe, "query": study.query, "episodes": options.episodes, "seeds": options.seeds}
+        with atomic_write(options.json) as file:
+            file.write(written({"command": shlex.join(command), **facts, "results": found}).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The prior_ratio that a trained run carries: within- to between-class variance of its validation classes.
+
+`fit="bayes"` expects a ratio before the support has said anything, and how compact classes are depends on the encoder
+and on the data: on ours it went from 0.3 to 17. A run measures it once, on classes that it was not trained on. Where
+some of those classes are evaluated it is not used: nothing that is reported is tuned on what it is reported of.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from hyperproto.data import Pool
+from hyperproto.encoders import FeatureTransform
+from hyperproto.errors import DataError
+from hyperproto.evaluation import EncodedPool
+from hyperproto.files import atomic_write
+from hyperproto.regions import ClassStatistics
+from hyperproto.regions.bayes import measured_ratio
+from hyperproto.training.learner import Learner
+
+
+@dataclass(frozen=True)
+class PriorRatio:
+    """Ratios by feature transform, and the classes that they were measured on."""
+
+    data: str
+    split: str
+    classes: list[str]
+    ratio: dict[str, float]
+
+    @classmethod
+    def measure(cls, learner: Learner, pool: Pool) -> Self:
+        """Encode the classes of a pool and measure, for vectors as they are, of length 1, and as the run has them."""
+        features = learner.features
+        encoded = EncodedPool.encode(features.encoder, pool).units.x.double()
+        labels = torch.from_numpy(pool.labels).to(encoded.device)
+        ratio = {}
+        for kind in dict.fromkeys(("none", "unit", features.transform.kind)):
+            transform = FeatureTransform(kind, features.feature_shape).to(encoded.device).eval()
+            if kind == "center-unit":
+                transform.set_center(features.transform.center)
+            x = transform(encoded).flatten(1)
+            stats = ClassStatistics.of(x - x.mean(0), labels, pool.n_classes)
+            ratio[kind] = round(float(measured_ratio(stats)), 4)
+        return cls(pool.name, pool.split, list(pool.class_names), ratio)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{path}: not the ratios of a run ({error}); remove it, and train again") from None
+
+    def write(self, path: Path) -> None:
+        """Write it beside the run's weights."""
+        with atomic_write(path) as file:
+            file.write(json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def for_pool(self, pool: Pool) -> dict[str, float]:
+        """The ratios to expect of a pool; none where they were measured on some of its classes."""
+        return {} if set(self.classes) & set(pool.class_names) else self.ratio
