@@ -48,6 +48,7 @@ CLOSED_FORMS: list[tuple[str, str, dict[str, Any]]] = [  # how a row is called, 
     ("point", "point", {}),
     ("eq. 3, squared", "paper", {"radius_distance": "squared"}),
     ("eq. 3, plain", "paper", {"radius_distance": "plain"}),
+    ("eq. 3, neither squared", "paper", {"radius_distance": "squared", "squared": False}),
     ("unbiased", "unbiased", {}),
     ("bayes", "bayes", {"prior_ratio": 4.0}),
 ]

@@ -53,7 +53,7 @@ def test_the_measured_ratio_by_loops(rng: np.random.Generator) -> None:
         spread = sum(w[n] * ((mean[n] - middle) ** 2).sum() for n in range(4))
         noise = v * sum(w[n] / counts[n] * (1 - w[n] / sum(w)) for n in range(4))
         k = v / ((spread - noise) / (sum(w) - sum(a * a for a in w) / sum(w)))
-    found = measured_ratio(ClassStatistics.of(x, labels, 4), whitened=False)
+    found = measured_ratio(ClassStatistics.of(x, labels, 4))
     assert float(found) == pytest.approx(k)
 
 
@@ -62,4 +62,4 @@ def test_whitening_takes_from_the_ratio_what_only_scatters(rng: np.random.Genera
     labels = np.repeat(np.arange(40), 30)
     x = rng.normal(size=(40, 8))[labels] * [0, 1, 1, 1, 1, 1, 1, 1] + rng.normal(size=(len(labels), 8)) * [9, *[1] * 7]
     stats = ClassStatistics.of(x, labels, 40)
-    assert float(measured_ratio(stats)) < 0.5 * float(measured_ratio(stats, whitened=False))
+    assert float(measured_ratio(stats, whitened=True)) < 0.5 * float(measured_ratio(stats))

@@ -128,10 +128,12 @@ def moment_ratio(
     return k
 
 
-def measured_ratio(stats: Statistics, *, whitened: bool = True) -> Array:
+def measured_ratio(stats: Statistics, *, whitened: bool = False) -> Array:
     """k of classes that are known well (...), by moments alone: what `prior_ratio` should be for others like them.
 
-    In the space whitened by all their examples, each judged as if it were left out; or in the space as it is.
+    In the space as it is, or `whitened` by all their examples, each judged as if it were left out. The first is the
+    better prior (`python -m experiments.prior_ratio`): the fewer shots, the less does a support whiten, and one shot
+    a class, where the prior decides alone, does not whiten at all.
     """
     xp = array_namespace(stats.mean)
     filled = xp.sum(xp.astype(stats.count > 0, stats.count.dtype), axis=-1)

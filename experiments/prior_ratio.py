@@ -1,0 +1,120 @@
+"""Which prior_ratio a trained encoder wants: measured on its validation classes, tuned on them, or the default 4.
+
+    python -m experiments.prior_ratio RUN --split test --json FILE
+
+`RUN` is a trained run; its validation classes give the measured ratios (in the space as it is, and whitened) and the
+tuned one (the best of GRID by the mean accuracy of five kinds of episodes). Then all are scored on another split.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.tables import written
+from hyperproto.data import Pool, open_pool
+from hyperproto.encoders import FeatureTransform
+from hyperproto.episodes import make_sampler
+from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
+from hyperproto.files import atomic_write
+from hyperproto.regions import PRIOR_RATIO, ClassStatistics
+from hyperproto.regions.bayes import measured_ratio
+from hyperproto.training.selection import run_source, select
+
+GRID = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+UNEQUAL = [1, 1, 2, 5, 20]
+CHOICE_SEED, SEED = 5, 0  # of the episodes that choose, and of those that are reported
+
+
+def columns(large: int) -> list[tuple[int, Any]]:
+    """Way and shots of the kinds of episodes; `large` is the larger way."""
+    return [(5, 1), (5, 5), (large, 1), (large, 5), (5, UNEQUAL)]
+
+
+def scored(
+    run: str, pool: Pool, transform: str, ratios: Sequence[float], large: int, episodes: int, seed: int
+) -> list[tuple[dict[str, Any], list[Result]]]:
+    """Every ratio on the same episodes, for each kind of them."""
+    source = run_source(run, pool)
+    contenders = [select([source], ["hyperproto"], ["bayes"], [transform], {"prior_ratio": k})[0] for k in ratios]
+    encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, cached=True)}
+    found = []
+    for way, shot in columns(large):
+        shape: dict[str, Any] = {"way": way, "shot": shot, "query": 5, "seed": seed}
+        drawn = make_sampler(pool, **shape).draw(episodes)
+        found.append((shape, evaluate_contenders(contenders, pool, drawn, shape, encoded)))
+    return found
+
+
+def measured(run: str, pool: Pool, transform: str) -> dict[str, float]:
+    """The ratio of a pool's classes, in the space as it is and whitened by all examples."""
+    encoder = run_source(run, pool).encoder
+    x = EncodedPool.encode(encoder, pool, cached=True).units.x.double()
+    x = FeatureTransform(transform, encoder.feature_shape).eval()(x)
+    stats = ClassStatistics.of(x - x.mean(0), torch.from_numpy(pool.labels), pool.n_classes)
+    kinds = {"measured": False, "measured, whitened": True}
+    return {name: round(float(measured_ratio(stats, whitened=white)), 4) for name, white in kinds.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, tune, report, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.prior_ratio", description=__doc__)
+    parser.add_argument("run")
+    parser.add_argument("--data", help="default: what the run was trained on")
+    parser.add_argument("--split", required=True, help="what is reported")
+    parser.add_argument("--transform", default="none")
+    parser.add_argument("--large", type=int, default=10, help="the larger way")
+    parser.add_argument("--episodes", type=int, default=2000)
+    parser.add_argument("--choice-episodes", type=int, default=600)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    recipe = json.loads((Path(options.run) / "config.json").read_text())["recipe"]
+    chosen_on = open_pool(recipe["data"]["spec"], recipe["validation"]["split"])
+    pool = open_pool(options.data or recipe["data"]["spec"], options.split)
+
+    choice = scored(
+        options.run, chosen_on, options.transform, GRID, options.large, options.choice_episodes, CHOICE_SEED
+    )
+    means = [
+        sum(results[n].values.mean() for _, results in choice) / len(choice) for n in range(len(GRID))
+    ]  # over kinds of episodes
+    ratios = {
+        **measured(options.run, chosen_on, options.transform),
+        "tuned": GRID[means.index(max(means))],
+        "default": PRIOR_RATIO,
+    }
+    rows = []
+    reported = scored(
+        options.run, pool, options.transform, list(ratios.values()), options.large, options.episodes, SEED
+    )
+    for shape, results in reported:
+        for (name, ratio), result in zip(ratios.items(), results, strict=True):
+            mean, ci95 = mean_interval(result.values)
+            difference, half = paired_difference(result.values, results[-1].values)
+            row = {"prior_ratio": name, "value": ratio, **shape, "accuracy": round(mean, 5), "ci95": round(ci95, 5)}
+            row |= {"over_default": round(difference, 5), "over_default_ci95": round(half, 5)}
+            rows.append({**row, "episode_hash": result.settings["episode_hash"]})
+            print(
+                f"{name:20}{ratio:8.3f}  {shape['way']}-way {shape['shot']}: {100 * mean:.2f} ({100 * difference:+.2f})"
+            )
+    if options.json:
+        command = ["python", "-m", "experiments.prior_ratio", *(sys.argv[1:] if arguments is None else arguments)]
+        facts = {
+            "data": pool.name,
+            "split": pool.split,
+            "chosen_on": str(chosen_on),
+            "transform": options.transform,
+            "episodes": options.episodes,
+            "validation_accuracy_by_grid": {str(k): round(float(m), 5) for k, m in zip(GRID, means, strict=True)},
+        }
+        with atomic_write(options.json) as file:
+            file.write(written({"command": shlex.join(command), **facts, "results": rows}).encode())
+
+
+if __name__ == "__main__":
+    main()
