@@ -7,10 +7,11 @@ from typing import Any
 
 from hyperproto.encoders import ENCODERS, Encoder
 from hyperproto.encoders.images import ImageEncoder
-from hyperproto.errors import DataError, HyperProtoError
+from hyperproto.errors import HyperProtoError
 from hyperproto.recipes import WORDS, Paper, Recipe, Table, parse, recipes_of
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.metrics import validated
+from hyperproto.training.resolve import completed
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +84,13 @@ def group_by_seed(runs: list[TableRun]) -> tuple[list[list[TableRun]], list[str]
 
 def _read(path: Path) -> tuple[Recipe, str]:
     """Read the recipe of a run, and the digest of its data."""
-    try:
-        config = json.loads(path.read_text())
-        recipe, digest = dict(config["recipe"]), str(config["data_digest"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not the configuration of a run ({error!r})") from None
-    return parse(recipe, str(path)), digest
+    config = Run(path.parent).read_config()
+    return parse(config["recipe"], str(path)), str(config["data_digest"])
 
 
 def _settings(recipe: Recipe) -> str:
     """All that decides what a run learns, but for its seed: no words, and nothing that follows from the data."""
-    own: dict[str, Any] = recipe.model_dump(mode="json", exclude=set(WORDS))
+    own: dict[str, Any] = completed(recipe).model_dump(mode="json", exclude=set(WORDS))
     own["encoder"] = _encoder_settings(own["encoder"])
     del own["training"]["seed"]
     return json.dumps(own, sort_keys=True)

@@ -31,15 +31,20 @@ def resolve(recipe: Recipe, pool: Pool) -> Recipe:
     """Fill in what follows from the training data and from the rest of the recipe: a run can be rebuilt from it."""
     name, options = resolve_encoder(recipe.encoder.name, recipe.encoder.options, pool)
     encoder = type(recipe.encoder).model_validate({"name": name, **options})
+    return completed(recipe.model_copy(update={"encoder": encoder}))
+
+
+def completed(recipe: Recipe) -> Recipe:
+    """Fill in what follows from the rest of the recipe: instances a region starts from, which rates are scheduled."""
     method = recipe.method
     if "init_shot" in keywords(METHODS.get(method.name)) and method.options.get("init_shot", "shot") == "shot":
         method = method.model_copy(update={"init_shot": init_shot(recipe)})
-    own = {"encoder", *_tables({"name": name})}
+    own = {"encoder", *_tables({"name": recipe.encoder.name})}
     optim = {
         section: config.model_copy(update={"scheduled": section in own}) if config.scheduled is None else config
         for section, config in recipe.optim.items()
     }
-    return recipe.model_copy(update={"encoder": encoder, "method": method, "optim": optim})
+    return recipe.model_copy(update={"method": method, "optim": optim})
 
 
 def init_shot(recipe: Recipe) -> int:

@@ -37,7 +37,7 @@ class Run:
             with atomic_write(self.config) as file:
                 file.write(json.dumps(config, indent=2).encode() + b"\n")
             return
-        found = self._read_config()
+        found = self.read_config()
         different = sorted(_differences(_settings(found["recipe"]), _settings(recipe.model_dump(mode="json"))))
         different += [name for name in data if found.get(name) != data[name]]
         if different:
@@ -48,7 +48,7 @@ class Run:
 
     def load(self) -> tuple[Learner, Recipe]:
         """Build the learner with its best weights."""
-        config = self._read_config()
+        config = self.read_config()
         recipe = parse(config["recipe"], str(self.config))
         learner = Learner.build(recipe, config["n_classes"])
         load_model(self.model, learner)
@@ -73,15 +73,16 @@ class Run:
         """Return every row logged."""
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
-    def _read_config(self) -> dict[str, Any]:
+    def read_config(self) -> dict[str, Any]:
+        """Return config.json; that of an older version in today's words."""
         try:
             config: dict[str, Any] = json.loads(self.config.read_text())
-            _ = config["recipe"], config["n_classes"]
+            _ = config["n_classes"], config["data_digest"]
+            return config if config.get("format") is not None else _migrated(config)
         except FileNotFoundError:
             raise DataError(f"{self.folder}: no config.json here; is it the folder of a run?") from None
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{self.config}: not the configuration of a run ({error!r})") from None
-        return _migrated(config) if config.get("format") is None else config
 
 
 def _migrated(config: dict[str, Any]) -> dict[str, Any]:

@@ -99,10 +99,11 @@ def select(
         for fit, transform in _combinations(source, name, fits, transforms):
             if transform == "center-unit" and source not in centers:
                 centers[source] = _center(source)
-            settings = {**_measured(source, name, transform), **options}
-            method, own_options = _method(source, name, fit, settings)
+            carried = _measured(source, name, transform)
+            method, own_options = _method(source, name, fit, {**carried, **options})
             where = [source.label] if len(sources) > 1 else []
-            changed = [f"{key}={value}" for key, value in settings.items() if key in own_options and method.uses(key)]
+            said = {**dict.fromkeys(carried, "measured"), **options}  # its value is in the settings: seeds differ in it
+            changed = [f"{key}={value}" for key, value in said.items() if key in own_options and method.uses(key)]
             contender = Contender(
                 label=" ".join([*where, name, fit, transform, *changed]),
                 encoder=source.encoder,

@@ -15,7 +15,14 @@ from hyperproto.episodes import BatchSampler, Episode, make_sampler
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError
 from hyperproto.recipes import Recipe, run_name
-from hyperproto.training.checkpoint import fill, load_tensors, optimiser_tensors, restore_optimisers, save_tensors
+from hyperproto.training.checkpoint import (
+    fill,
+    load_model,
+    load_tensors,
+    optimiser_tensors,
+    restore_optimisers,
+    save_tensors,
+)
 from hyperproto.training.learner import Learner
 from hyperproto.training.optimisers import make_optimiser, rate, set_rates
 from hyperproto.training.prior_ratio import PriorRatio
@@ -150,7 +157,8 @@ def _train(
         if on_step is not None:
             on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, learner.method.monitor()))
     if validation.pool.offsets is None and not run.prior_ratio.exists():
-        PriorRatio.measure(run.load()[0].to(default_device()), validation.pool).write(run.prior_ratio)
+        load_model(run.model, learner)  # the best weights
+        PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
 
 
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
