@@ -66,7 +66,7 @@ class Study:
     spec: str | None = None  # other training data than the recipe's
 
 
-WIKI = [("fewrel", "val", way, shot) for way, shot in ((5, 1), (5, 5), (10, 5), (5, UNEQUAL))]
+WIKI = [("fewrel", "val", way, shot) for way, shot in ((5, 1), (5, 5), (10, 1), (10, 5), (5, UNEQUAL))]
 PUBMED = [("fewrel", "val_pubmed", *column[2:]) for column in WIKI]
 HELD_OUT = "fewrel:,holdout=16"
 SCRIPTS = [("glyphs", "test", way, shot) for way in (5, 20) for shot in (1, 5)]
@@ -158,17 +158,24 @@ def rows(column: dict[str, Any], results: dict[Key, dict[int, Result]]) -> Itera
         yield row
 
 
-def show(found: Sequence[dict[str, Any]]) -> None:
-    """Print a table: a row for each way to train and to score, a column for each kind of episodes."""
+def cells(found: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A table, its head first: a row for each way to train and to score, a column for each kind of episodes."""
     columns = list(dict.fromkeys(_title(row) for row in found))
-    table = Table("trained with", "temperature", "scored by", *columns)
-    cells: dict[Key, dict[str, str]] = {}
+    by_key: dict[Key, dict[str, str]] = {}
     for row in found:
+        spread = "" if row["seed_std"] is None else f" ({100 * row['seed_std']:.1f})"
         key = row["trained"], row["temperature"], row["closed_form"]
-        cells.setdefault(key, {})[_title(row)] = f"{100 * row['accuracy']:.1f}"
-    for key, own in cells.items():
-        table.add_row(*key, *(own.get(column, "") for column in columns))
-    Console(width=200).print(table)
+        by_key.setdefault(key, {})[_title(row)] = f"{100 * row['accuracy']:.1f}{spread}"
+    head = ["trained with", "temperature", "scored by", *columns]
+    return [head, *([*key, *(own.get(column, "") for column in columns)] for key, own in by_key.items())]
+
+
+def markdown(found: Sequence[dict[str, Any]], command: str, episodes: int) -> str:
+    """The table as a page."""
+    head, *body = ("| " + " | ".join(row) + " |" for row in cells(found))
+    rule = "| --- " * len(cells(found)[0]) + "|"
+    words = f"Accuracy in %, {episodes} paired episodes; in brackets the standard deviation over training seeds."
+    return "\n".join(["# Ablation", "", f"`{command}`", "", words, "", head, rule, *body, ""])
 
 
 def _title(row: dict[str, Any]) -> str:
@@ -185,19 +192,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--temperatures", nargs="+", choices=TEMPERATURES, default=list(TEMPERATURES))
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--train-only", action="store_true")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there, and a page beside it")
     options = parser.parse_args(arguments)
     folders = trained(options.study, options.variants, options.temperatures, options.seeds)
     if options.train_only:
         return
     study = STUDIES[options.study]
     found = [row for column, results in scored(study, folders, options.episodes) for row in rows(column, results)]
-    show(found)
+    head, *body = cells(found)
+    table = Table(*head)
+    for row in body:
+        table.add_row(*row)
+    Console(width=200).print(table)
     if options.json:
-        command = ["python", "-m", "experiments.ablation", *(sys.argv[1:] if arguments is None else arguments)]
+        given = sys.argv[1:] if arguments is None else arguments
+        command = shlex.join(["python", "-m", "experiments.ablation", *given])
         facts = {"recipe": study.recipe, "query": study.query, "episodes": options.episodes, "seeds": options.seeds}
         with atomic_write(options.json) as file:
-            file.write(written({"command": shlex.join(command), **facts, "results": found}).encode())
+            file.write(written({"command": command, **facts, "results": found}).encode())
+        with atomic_write(options.json.with_suffix(".md")) as file:
+            file.write(markdown(found, command, options.episodes).encode())
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ class HyperProto(StoredRegions):
     `squared=False` measures the distance itself, as the paper's text says. `radius_distance="plain"` keeps the squared
     measure and takes eq. 3's "mean distance" unsquared, in the initialisation and in `fit="paper"`. At evaluation,
     `radius_weight` scales the radius of eq. 3, and `prior_ratio` is the ratio of variance within classes to variance
-    between them that `fit="bayes"` expects: choose it on validation classes, less than 4 for an encoder trained on such
-    data.
+    between them that `fit="bayes"` expects: 4 fits frozen text encoders, and a trained run carries its own.
 
     Two more options are for words. `count_prior` adds `count_prior (2 v / D) log K_n` to the score of a class of K_n
     examples, v the pooled scatter: 1 is the prior of a Gaussian classifier with independent coordinates, and those of
