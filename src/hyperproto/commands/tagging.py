@@ -64,7 +64,9 @@ def tag_file(selection: Selection, support: str, text: Path, out: Path | None, f
     with progress_bar("tag") as show:
         examples, lines = open_support(support), read_plain(text)
         if not selection.methods and (selection.encoders or not selection.fits):
-            options = [*READY.options, *selection.options]
+            given = {option.partition("=")[0].strip() for option in selection.options}
+            own = [option for option in READY.options if option.partition("=")[0] not in given]
+            options = [*own, *selection.options]
             transforms = selection.transforms or READY.transforms
             selection = replace(selection, methods=READY.methods, transforms=transforms, options=options)
         contenders = selection.contenders(examples, train_data=(examples.name, examples.split))
