@@ -77,17 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen_on = open_pool(recipe["data"]["spec"], recipe["validation"]["split"])
     pool = open_pool(options.data or recipe["data"]["spec"], options.split)
 
+    found = measured(options.run, chosen_on, options.transform)
+    tried = [*found.values(), *GRID]  # the measured ones only beside the grid: they are not tuned
     choice = scored(
-        options.run, chosen_on, options.transform, GRID, options.large, options.choice_episodes, CHOICE_SEED
+        options.run, chosen_on, options.transform, tried, options.large, options.choice_episodes, CHOICE_SEED
     )
-    means = [
-        sum(results[n].values.mean() for _, results in choice) / len(choice) for n in range(len(GRID))
-    ]  # over kinds of episodes
-    ratios = {
-        **measured(options.run, chosen_on, options.transform),
-        "tuned": GRID[means.index(max(means))],
-        "default": PRIOR_RATIO,
-    }
+    means = [sum(results[n].values.mean() for _, results in choice) / len(choice) for n in range(len(tried))]
+    on_grid = means[len(found) :]
+    ratios = {**found, "tuned": GRID[on_grid.index(max(on_grid))], "default": PRIOR_RATIO}
     rows = []
     reported = scored(
         options.run, pool, options.transform, list(ratios.values()), options.large, options.episodes, SEED
@@ -110,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "chosen_on": str(chosen_on),
             "transform": options.transform,
             "episodes": options.episodes,
-            "validation_accuracy_by_grid": {str(k): round(float(m), 5) for k, m in zip(GRID, means, strict=True)},
+            "validation_accuracy": {str(k): round(float(m), 5) for k, m in zip([*found, *GRID], means, strict=True)},
         }
         with atomic_write(options.json) as file:
             file.write(written({"command": shlex.join(command), **facts, "results": rows}).encode())
