@@ -69,6 +69,13 @@ def test_not_for_the_classes_it_was_measured_on(run: Run, vectors_file: Path) ->
     assert labels(run, vectors_file, "val") == ["hyperproto bayes none", "hyperproto unbiased none"]
 
 
+def test_not_on_the_classes_it_was_trained_on(vectors_file: Path, tmp_path: Path) -> None:
+    overrides = ["training.steps=10", "validation.split=train"]
+    run = train(load_recipe(str(recipe_file(vectors_file)), overrides), tmp_path / "run")
+    assert not run.prior_ratio.exists()
+    assert labels(run, vectors_file, "test")[0] == "hyperproto bayes none"
+
+
 def test_other_words_come_first(run: Run, vectors_file: Path, tmp_path: Path) -> None:
     own = labels(run, vectors_file, "test", options=["prior_ratio=2.0"])
     assert own == ["hyperproto bayes none prior_ratio=2.0", "hyperproto unbiased none"]

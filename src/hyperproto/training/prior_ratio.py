@@ -1,8 +1,8 @@
 """The prior_ratio that a trained run carries: within- to between-class variance of its validation classes.
 
 `fit="bayes"` expects a ratio before the support has said anything, and how compact classes are depends on the encoder
-and on the data: on ours it went from 0.3 to 17. A run measures it once, on classes that it was not trained on. Where
-some of those classes are evaluated it is not used: nothing that is reported is tuned on what it is reported of.
+and on the data: 0.25 for Conv4 on glyphs, 7 on miniImageNet. A run measures it once, on validation classes that it was
+not trained on. Where some of those are evaluated it is not used: nothing is reported of the classes it was tuned on.
 """
 
 import json

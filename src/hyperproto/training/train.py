@@ -156,7 +156,8 @@ def _train(
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
         if on_step is not None:
             on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, learner.method.monitor()))
-    if validation.pool.offsets is None and not run.prior_ratio.exists():
+    unseen = validation.pool.offsets is None and not set(validation.pool.class_names) & set(pool.class_names)
+    if unseen and not run.prior_ratio.exists():
         load_model(run.model, learner)  # the best weights
         PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
 
