@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hyperproto.errors import ConfigError
-from hyperproto.pipelines import load_classifier
+from hyperproto.estimators import load_classifier
 from hyperproto.recipes import Recipe
 from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors

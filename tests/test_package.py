@@ -54,7 +54,6 @@ def test_every_public_name_is_there() -> None:
         "estimators",
         "evaluation",
         "methods",
-        "pipelines",
         "recipes",
         "regions",
         "training",

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from hyperproto.errors import DataError as DataError
     from hyperproto.errors import EpisodeError as EpisodeError
     from hyperproto.errors import HyperProtoError as HyperProtoError
+    from hyperproto.estimators import FewShotImageClassifier as FewShotImageClassifier
+    from hyperproto.estimators import FewShotTextClassifier as FewShotTextClassifier
     from hyperproto.estimators import HypersphereClassifier as HypersphereClassifier
-    from hyperproto.pipelines import FewShotImageClassifier as FewShotImageClassifier
-    from hyperproto.pipelines import FewShotTextClassifier as FewShotTextClassifier
-    from hyperproto.pipelines import ImageEncoder as ImageEncoder
-    from hyperproto.pipelines import TextEncoder as TextEncoder
+    from hyperproto.estimators import ImageEncoder as ImageEncoder
+    from hyperproto.estimators import TextEncoder as TextEncoder
 
 _HOME = {
     "ConfigError": "errors",
@@ -31,14 +31,14 @@ _HOME = {
     "Episode": "episodes",
     "EpisodeError": "errors",
     "EpisodeSampler": "episodes",
-    "FewShotImageClassifier": "pipelines",
-    "FewShotTextClassifier": "pipelines",
+    "FewShotImageClassifier": "estimators",
+    "FewShotTextClassifier": "estimators",
     "HyperProtoError": "errors",
     "HypersphereClassifier": "estimators",
-    "ImageEncoder": "pipelines",
+    "ImageEncoder": "estimators",
     "OUTSIDE": "data",
     "Pool": "data",
-    "TextEncoder": "pipelines",
+    "TextEncoder": "estimators",
     "open_pool": "data",
 }
 

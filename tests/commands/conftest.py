@@ -1,5 +1,5 @@
-"""The tiny language model of the pipelines' tests."""
+"""The tiny language model of the estimators' tests."""
 
-from tests.pipelines.conftest import bert, nothing_loaded
+from tests.helpers.items import bert, nothing_loaded
 
 __all__ = ["bert", "nothing_loaded"]

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from hyperproto import FewShotTextClassifier, HypersphereClassifier
 from hyperproto.cli import app
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.pipelines import load_classifier
+from hyperproto.estimators import load_classifier
 from tests.data.pictures import class_folders, write_tree
-from tests.pipelines.conftest import LABELS, TEXTS
+from tests.helpers.items import LABELS, TEXTS
 
 NEW = ["the king of london", 'bob, "anna"', "a river"]
 
@@ -134,9 +134,7 @@ def test_a_bar_is_for_the_fit_alone(tmp_path, bert, monkeypatch):
     terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("hyperproto.commands.fitting.sys", terminal)
     shown = []
-    monkeypatch.setattr(
-        "hyperproto.pipelines.item_encoder.progress_bar", lambda title: shown.append(title) or nullcontext()
-    )
+    monkeypatch.setattr("hyperproto.estimators.items.progress_bar", lambda title: shown.append(title) or nullcontext())
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
     run("fit", file, "--encoder", bert, "--out", tmp_path / "model")
     assert shown == ["encode"]

@@ -5,6 +5,9 @@ import pytest
 
 from hyperproto.estimators import HypersphereClassifier
 from hyperproto.regions import REGIONS
+from tests.helpers.items import bert, files, nothing_loaded
+
+__all__ = ["bert", "files", "nothing_loaded"]
 
 MODES = [(name, mode) for name, region in REGIONS.items() for mode in region.modes]
 SETTINGS = [

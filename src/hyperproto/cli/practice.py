@@ -108,7 +108,7 @@ def export(
     onnx: Annotated[Path, typer.Option(help="File for the classifier, without its encoder.", dir_okay=False)],
 ) -> None:
     """Write the classifier as an ONNX graph, from vectors to scores, labels and probabilities."""
-    from hyperproto.pipelines import load_classifier
+    from hyperproto.estimators import load_classifier
 
     load_classifier(model, check_encoder=False).export_onnx(onnx)
     typer.echo(str(onnx))

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.estimators import HypersphereClassifier
-from hyperproto.pipelines import FewShotImageClassifier, FewShotTextClassifier
-from hyperproto.pipelines.text_encoder import text_problem
+from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier
+from hyperproto.estimators.text import text_problem
 
 CellReader = Callable[[Any], Any]
 

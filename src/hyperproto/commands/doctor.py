@@ -6,8 +6,8 @@ import typer
 
 from hyperproto.commands.output import write_json
 from hyperproto.errors import ConfigError
+from hyperproto.estimators import load_classifier
 from hyperproto.files import atomic_write
-from hyperproto.pipelines import load_classifier
 
 FIGURES = (".png", ".svg", ".pdf")
 

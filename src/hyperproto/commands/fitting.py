@@ -8,9 +8,8 @@ from typing import Any
 
 from hyperproto.commands.examples import read_examples
 from hyperproto.errors import unknown_name
-from hyperproto.estimators import HypersphereClassifier
-from hyperproto.pipelines import FewShotImageClassifier, FewShotTextClassifier, load_classifier
-from hyperproto.pipelines.few_shot import FewShotClassifier
+from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, load_classifier
+from hyperproto.estimators.items import FewShotClassifier
 
 IMAGES = "efficientnet-lite0"
 TEXTS = "minilm"

@@ -17,9 +17,8 @@ from hyperproto.commands.tables import Table, open_table
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.images import is_image
 from hyperproto.errors import DataError
-from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators import FewShotImageClassifier, HypersphereClassifier, load_classifier
 from hyperproto.files import atomic_write
-from hyperproto.pipelines import FewShotImageClassifier, load_classifier
 
 PREDICTED = ("predicted", "probability")
 

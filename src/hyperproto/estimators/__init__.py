@@ -1,6 +1,20 @@
-"""Estimators: the scikit-learn front of the regions. No torch needed."""
+"""Estimators: the scikit-learn front of the regions. Only texts and images need torch, and only when they are read."""
 
 from hyperproto.estimators.diagnosis import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
 from hyperproto.estimators.hypersphere import HypersphereClassifier
+from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
+from hyperproto.estimators.kinds import load_classifier
+from hyperproto.estimators.text import FewShotTextClassifier, TextEncoder
 
-__all__ = ["ClassReport", "Diagnosis", "HypersphereClassifier", "MislabelledExample", "OutlyingExample"]
+__all__ = [
+    "ClassReport",
+    "Diagnosis",
+    "FewShotImageClassifier",
+    "FewShotTextClassifier",
+    "HypersphereClassifier",
+    "ImageEncoder",
+    "MislabelledExample",
+    "OutlyingExample",
+    "TextEncoder",
+    "load_classifier",
+]

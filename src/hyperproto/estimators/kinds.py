@@ -4,11 +4,11 @@ from os import PathLike
 from pathlib import Path
 
 from hyperproto.errors import DataError, unknown_name
-from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators.hypersphere import HypersphereClassifier
+from hyperproto.estimators.image import FewShotImageClassifier
+from hyperproto.estimators.items import FewShotClassifier
 from hyperproto.estimators.storage import read_kind
-from hyperproto.pipelines.few_shot import FewShotClassifier
-from hyperproto.pipelines.image_classifier import FewShotImageClassifier
-from hyperproto.pipelines.text_classifier import FewShotTextClassifier
+from hyperproto.estimators.text import FewShotTextClassifier
 
 KINDS = {cls.__name__: cls for cls in (HypersphereClassifier, FewShotTextClassifier, FewShotImageClassifier)}
 

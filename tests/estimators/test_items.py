@@ -1,4 +1,4 @@
-"""The ready pipelines: whatever the classifier does with rows, they do with texts and images; saved and loaded."""
+"""The ready classifiers: whatever the classifier does with rows, they do with texts and images; saved and loaded."""
 
 import json
 import pickle
@@ -11,11 +11,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from hyperproto import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, ImageEncoder, TextEncoder
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators import storage
-from hyperproto.pipelines import load_classifier
-from hyperproto.pipelines import ready as ready_module
+from hyperproto.estimators import load_classifier, networks, storage
 from tests.encoders.tiny_models import tiny_bert
-from tests.pipelines.conftest import LABELS, TEXTS
+from tests.helpers.items import LABELS, TEXTS
 
 NEW = ["the king of london", "bob", "a river was born"]
 
@@ -123,7 +121,7 @@ def test_other_weights_are_refused(model, tmp_path):
     with torch.no_grad():
         other.embeddings.word_embeddings.weight[5, 0] += 1
     other.save_pretrained(folder)
-    ready_module.ready.cache_clear()
+    networks.ready.cache_clear()
     with pytest.raises(
         DataError,
         match=r"fitted to vectors of sentence-transformer \(max_length=128, model='.*'; weights \w{12}\), but '.*' is "
@@ -165,7 +163,7 @@ def test_a_kind_that_nobody_knows(tmp_path):
 
 def test_damage_is_refused_before_anything_is_loaded(model, tmp_path, monkeypatch):
     model.save(tmp_path)
-    monkeypatch.setattr(ready_module, "make_encoder", None)
+    monkeypatch.setattr(networks, "make_encoder", None)
     [tensors] = tmp_path.glob("*.safetensors")
     tensors.write_bytes(tensors.read_bytes()[:-1])
     with pytest.raises(DataError, match="cut or changed"):
@@ -211,7 +209,7 @@ def test_a_saved_model_needs_no_torch_unless_it_reads(model, tmp_path):
 
     model.save(tmp_path)
     code = (
-        "import sys; from hyperproto.pipelines import load_classifier;"
+        "import sys; from hyperproto.estimators import load_classifier;"
         f"model = load_classifier({str(tmp_path)!r}, check_encoder=False);"
         "print(len(model.diagnose().classes), 'torch' in sys.modules)"
     )

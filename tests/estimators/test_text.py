@@ -14,8 +14,8 @@ from hyperproto import HypersphereClassifier, TextEncoder
 from hyperproto.encoders import make_encoder, vector_cache
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.pipelines import ready as ready_module
-from tests.pipelines.conftest import LABELS, TEXTS
+from hyperproto.estimators import networks
+from tests.helpers.items import LABELS, TEXTS
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_vectors_that_are_kept_are_not_those_that_are_given_away(bert):
 
 
 def test_memory_is_bounded_and_what_was_used_last_stays(bert, read, monkeypatch):
-    monkeypatch.setattr(ready_module, "RECENT", 3 * 32 * 4)
+    monkeypatch.setattr(networks, "RECENT", 3 * 32 * 4)
     encoder = TextEncoder(bert)
     encoder.transform(["one", "two", "three"])
     encoder.transform(["one"])
@@ -86,18 +86,18 @@ def test_memory_is_bounded_and_what_was_used_last_stays(bert, read, monkeypatch)
 def test_many_texts_are_kept_on_disk(bert, read, monkeypatch, tmp_path):
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
-    monkeypatch.setattr(ready_module, "MANY", 5)
+    monkeypatch.setattr(networks, "MANY", 5)
     first = TextEncoder(bert).transform(TEXTS)
     TextEncoder(bert).transform(["a", "b"])
     assert len(list(tmp_path.glob("vectors/*.npz"))) == 1
-    ready_module.ready.cache_clear()
+    networks.ready.cache_clear()
     np.testing.assert_array_equal(TextEncoder(bert).transform(TEXTS), first)
     assert read == [*TEXTS, "a", "b"]
 
 
 def test_texts_are_read_in_chunks_with_progress(bert, monkeypatch, capsys):
     whole = TextEncoder(bert).transform(TEXTS)
-    ready_module.ready.cache_clear()
+    networks.ready.cache_clear()
     monkeypatch.setattr(TextEncoder, "chunk", 4)
     shown: list[tuple[int, int]] = []
 
@@ -108,7 +108,7 @@ def test_texts_are_read_in_chunks_with_progress(bert, monkeypatch, capsys):
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr("hyperproto.pipelines.item_encoder.progress_bar", lambda title: Bar())
+    monkeypatch.setattr("hyperproto.estimators.items.progress_bar", lambda title: Bar())
     np.testing.assert_allclose(TextEncoder(bert, progress=True).transform(TEXTS), whole, atol=1e-5)
     assert shown == [(4, 9), (8, 9), (9, 9)]
 
@@ -161,7 +161,7 @@ def test_what_is_no_text_is_named_by_its_position(bert, texts, message):
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hyperproto.pipelines.ready", None)
+    monkeypatch.setitem(sys.modules, "hyperproto.estimators.networks", None)
     with pytest.raises(ConfigError, match=r"encoders run on torch \(.*\); pip install 'hyperproto\[text\]'"):
         TextEncoder().transform(["a"])
 

@@ -1,10 +1,10 @@
-"""TextEncoder: texts to vectors, as a scikit-learn transformer."""
+"""FewShotTextClassifier: a handful of labelled texts to a classifier; TextEncoder: texts to vectors."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from hyperproto.errors import DataError
-from hyperproto.pipelines.item_encoder import ItemEncoder
+from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
 
 
 class TextEncoder(ItemEncoder):
@@ -76,3 +76,38 @@ def text_problem(text: Any) -> str | None:
     except UnicodeEncodeError as error:
         return f"is no valid Unicode ({error}); decode it as what it is"
     return None
+
+
+class FewShotTextClassifier(FewShotClassifier):
+    """Classify texts by few examples of each class; no training, new examples and classes at any time.
+
+    Parameters
+    ----------
+    encoder, max_length, progress, cache : see `TextEncoder`.
+    settings : those of `HypersphereClassifier`: region, fit_mode, feature_transform, coverage and so on.
+
+    Examples
+    --------
+    >>> from hyperproto import FewShotTextClassifier
+    >>> model = FewShotTextClassifier().fit(["where is my card?", "I lost my phone"], ["card", "phone"])
+    >>> model.partial_fit(["what a lovely day"], ["weather"]).predict(["it will rain"]).tolist()
+    ['weather']
+    """
+
+    def __init__(
+        self,
+        encoder: str = "minilm",
+        max_length: int = 128,
+        progress: bool = False,
+        cache: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        self.encoder = encoder
+        self.max_length = max_length
+        self.progress = progress
+        self.cache = cache
+
+    def item_encoder(self) -> TextEncoder:
+        """The transformer that reads the texts."""
+        return TextEncoder(self.encoder, self.max_length, self.progress, self.cache)

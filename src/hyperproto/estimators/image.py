@@ -1,4 +1,4 @@
-"""ImageEncoder: images to vectors, as a scikit-learn transformer."""
+"""FewShotImageClassifier: a handful of labelled images to a classifier; ImageEncoder: images to vectors."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hyperproto.data.images import Decoding, decoder
 from hyperproto.errors import DataError
-from hyperproto.pipelines.item_encoder import ItemEncoder
+from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
 
 
 class ImageEncoder(ItemEncoder):
@@ -83,3 +83,31 @@ def image_problem(image: Any) -> str | None:
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
         return f"is an array of {image.dtype} {image.shape}; an image is one of uint8 (H, W) or (H, W, 3)"
     return None
+
+
+class FewShotImageClassifier(FewShotClassifier):
+    """Classify images by few examples of each class; no training, new examples and classes at any time.
+
+    Parameters
+    ----------
+    encoder, resolution, progress, cache : see `ImageEncoder`.
+    settings : those of `HypersphereClassifier`: region, fit_mode, feature_transform, coverage and so on.
+    """
+
+    def __init__(
+        self,
+        encoder: str = "efficientnet-lite0",
+        resolution: int = 224,
+        progress: bool = False,
+        cache: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        self.encoder = encoder
+        self.resolution = resolution
+        self.progress = progress
+        self.cache = cache
+
+    def item_encoder(self) -> ImageEncoder:
+        """The transformer that reads the images."""
+        return ImageEncoder(self.encoder, self.resolution, self.progress, self.cache)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto.pipelines import ready as ready_module
+from hyperproto.estimators import networks
 from tests.encoders.tiny_models import tiny_bert
 
 TEXTS = [
@@ -31,9 +31,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(autouse=True)
 def nothing_loaded() -> Iterator[None]:
     """Each test loads encoders of its own."""
-    ready_module.ready.cache_clear()
+    networks.ready.cache_clear()
     yield
-    ready_module.ready.cache_clear()
+    networks.ready.cache_clear()
 
 
 @pytest.fixture
