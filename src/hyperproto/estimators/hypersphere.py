@@ -1,21 +1,32 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from hyperproto.errors import ConfigError
-from hyperproto.estimators.labels import label_array, plain_labels
-from hyperproto.estimators.outlets import Outlets
-from hyperproto.estimators.updates import Updates
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators import storage
+from hyperproto.estimators.diagnosis import Diagnosis, diagnose
+from hyperproto.estimators.labels import IntArray, encode, label_array, plain_labels
+from hyperproto.estimators.memory import Memory
+from hyperproto.estimators.model import Model
+from hyperproto.estimators.onnx_export import export
+from hyperproto.estimators.settings import Settings
 from hyperproto.estimators.vectors import Floats
-from hyperproto.regions import PRIOR_RATIO
+from hyperproto.regions import PRIOR_RATIO, Region
+
+Batch = tuple[Floats, list[Any], IntArray, NDArray[np.float64] | None]  # rows, labels, codes, weights
+
+FLOATS = [np.float64, np.float32]  # float32 stays as it is, anything else becomes float64
 
 
-class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Classify vectors by the regions of their classes, fitted in closed form.
 
     Parameters
@@ -71,8 +82,13 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
     ['cow']
     """
 
+    _memory: Memory
+    n_features_in_: int
+    feature_names_in_: Any
+
     def __init__(
         self,
+        *,
         region: str = "sphere",
         fit_mode: str = "bayes",
         feature_transform: str | None = "unit",
@@ -98,6 +114,68 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
         self.store_support = store_support
         self.prior_ratio = prior_ratio
         self.radius_distance = radius_distance
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit a region to the examples of each class; one example is enough, and counts may differ.
+
+        An example of weight w counts as w examples; w need not be whole.
+        """
+        settings = Settings.of(self)
+        batch = self._batch(X, y, sample_weight, reset=True)
+        memory = Memory(batch[0].shape[1], batch[0].dtype, settings.unit, settings.store_support)
+        with np.errstate(over="ignore", invalid="ignore"):
+            memory.add(*batch)
+        if not memory.finite:  # as it is not if any row is not
+            assert_all_finite(batch[0], estimator_name=type(self).__name__, input_name="X")
+        self._memory = memory
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add examples, of old classes or of new ones, as if they had been there from the start.
+
+        `classes` is accepted because scikit-learn's own classifiers need it; this one does not.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, sample_weight)
+        self._settings()  # they may have changed
+        self._memory.add(*self._batch(X, y, sample_weight))
+        return self
+
+    def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Take examples away as if they had never been there; a class without examples goes with them.
+
+        With `store_support` each must be one of the examples. Without it nobody can tell: what was never added can be
+        taken away too, and leaves nonsense.
+        """
+        check_is_fitted(self)
+        self._memory.forget(*self._batch(X, y, sample_weight))
+        return self
+
+    def remove_class(self, label: Any) -> Self:
+        """Take a class away with all its examples."""
+        check_is_fitted(self)
+        self._memory.remove(label.item() if isinstance(label, np.generic) else label)
+        return self
+
+    def merge(self, other: "HypersphereClassifier") -> Self:
+        """Add everything that another classifier was fitted to; where both know a class, their examples join."""
+        check_is_fitted(self)
+        check_is_fitted(other)
+        ours, theirs = Settings.of(self), Settings.of(other)
+        for name in ("transform", "unit", "store_support"):
+            if getattr(ours, name) != getattr(theirs, name):
+                setting = {"transform": "feature_transform", "unit": "region"}.get(name, name)
+                raise ConfigError(
+                    f"the two classifiers differ in {setting} ({getattr(self, setting)!r} and "
+                    f"{getattr(other, setting)!r}), so they do not remember the same things; fit both alike"
+                )
+        if self.n_features_in_ != other.n_features_in_:
+            raise DataError(
+                f"this classifier was fitted to vectors of {self.n_features_in_} numbers, the other to "
+                f"{other.n_features_in_}; only those of one encoder can be merged"
+            )
+        self._memory.absorb(other._memory)
+        return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Name the class of each row: the one with the least measure; with a coverage, of those that are plausible."""
@@ -152,6 +230,163 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
         check_consistent_length(predicted, y, sample_weight)
         return float(np.average(predicted == y, weights=sample_weight))
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, sorted (N,)."""
+        return self._model().classes
+
+    @property
+    def counts_(self) -> Any:
+        """Examples of each class, or the sum of their weights (N,)."""
+        counts = self._model().moments.count
+        whole: NDArray[Any] = counts.astype(np.int64)
+        return whole if (counts == whole).all() else counts
+
+    @property
+    def centers_(self) -> NDArray[np.float64]:
+        """The centre of each region (N, D), in the whitened space if "bayes"."""
+        return np.asarray(self._model().region.center)
+
+    @property
+    def radii_(self) -> NDArray[np.float64]:
+        """What the measure subtracts (N,)."""
+        return np.asarray(self._model().region.bias_radius)
+
+    @property
+    def extents_(self) -> NDArray[np.float64]:
+        """How far each class reaches (N,)."""
+        return np.asarray(self._model().whole_region.extent_radius)
+
+    @property
+    def means_(self) -> NDArray[np.float64]:
+        """The mean of each class (N, D), after the feature transform."""
+        return np.asarray(self._model().moments.mean)
+
+    @property
+    def mean_(self) -> NDArray[np.float64]:
+        """What the feature transform subtracts (D,): 0 but for "center-unit"."""
+        model = self._model()
+        return model.mean if model.settings.transform == "center-unit" else np.zeros(self.n_features_in_)
+
+    @property
+    def region_(self) -> Region:
+        """The fitted region."""
+        return self._model().region
+
+    @property
+    def temperature_(self) -> float:
+        """The temperature of the probabilities."""
+        return self._model().temperature
+
+    @property
+    def thresholds_(self) -> NDArray[np.float64]:
+        """The distance from its mean at which each class ends (N,); infinite if too little is known."""
+        return self._model().thresholds
+
+    def diagnose(self) -> Diagnosis:
+        """Report on every class, and on the examples that look wrong; the examples must have been kept."""
+        return diagnose(self._model())
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle."""
+        memory = self._model().memory
+        names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        storage.write(Path(folder), storage.Saved(type(self).__name__, parameters, memory, names, **self._origin()))
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """Read a classifier that `save` wrote; files that were cut or changed are refused."""
+        saved = storage.read(Path(folder))
+        if saved.kind != cls.__name__:
+            raise DataError(f"{folder}: holds a {saved.kind}, not a {cls.__name__}; load it as what it is")
+        try:
+            loaded = cls(**saved.parameters)
+        except TypeError as error:
+            raise DataError(f"{folder}: was saved by another version of hyperproto ({error}); use that one") from None
+        loaded._memory = saved.memory
+        loaded.n_features_in_ = saved.memory.moments.mean.shape[1]
+        if saved.feature_names is not None:
+            loaded.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        loaded._take_origin(saved)
+        loaded._model()  # checks the settings
+        return loaded
+
+    def _origin(self) -> dict[str, Any]:
+        """Where the vectors came from, as `Saved` has it; here nobody knows."""
+        return {}
+
+    def _take_origin(self, saved: storage.Saved) -> None:
+        """Take back what `_origin` gave."""
+
+    def export_onnx(self, path: str | PathLike[str]) -> None:
+        """Write the classifier, feature transform included, as an ONNX graph; see `hyperproto.estimators.onnx_export`.
+
+        The graph takes `x` (n, D) float32 and gives `scores`, `label` (the index of the class; -1 for none of these),
+        `probabilities` if there is a temperature, and `plausible` if there is a coverage.
+        """
+        model = self._model()
+        known = model.settings.temperature != "auto" or model.memory.support is not None
+        export(model, Path(path), model.temperature if known else None)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` or `partial_fit` was called."""
+        return hasattr(self, "_memory")
+
+    def _check_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            check_is_fitted(self)  # which says it in scikit-learn's words, and takes long to find out
+
+    def _model(self) -> Model:
+        settings = self._settings()  # first: it knows whether there was a fit
+        return Model.of(self._memory, settings)
+
+    def _settings(self) -> Settings:
+        """The settings, checked against what is remembered; quickly, if they are those of the last time."""
+        self._check_fitted()
+        read, last = Settings.read(self), self._memory.last_settings
+        if last is not None and last[0] == read:
+            return last[1]
+        settings = Settings(*read)
+        if settings.unit != self._memory.unit:
+            raise ConfigError(
+                "region or feature_transform was changed after the fit, which kept other vectors; fit again"
+            )
+        self._memory.last_settings = (read, settings)
+        return settings
+
+    def _rows(self, X: Any) -> Floats:
+        """Check rows to be judged."""
+        self._check_fitted()
+        if self._is_plain(X):
+            return X  # type: ignore[no-any-return]
+        rows: Floats = validate_data(self, X, reset=False, dtype=FLOATS)
+        return rows
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether rows need no conversion: what scikit-learn's checks find out, for a tenth of the time."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in FLOATS
+            and len(X) > 0
+            and X.shape[1] == getattr(self, "n_features_in_", -1)
+            and not hasattr(self, "feature_names_in_")
+            and bool(np.isfinite(X).all() if X.size < 10_000 else np.isfinite(X.sum()))
+        )
+
+    def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
+        """Check examples; one that scikit-learn has seen before is recognised quickly."""
+        y = plain_labels(y)
+        quick = np.asarray(y) if not reset and self._is_plain(X) else None
+        if quick is not None and quick.shape == X.shape[:1] and quick.dtype.kind in "iubU":
+            y = quick
+        else:
+            later = reset and sample_weight is None  # `fit` sees from the means whether all rows are finite
+            X, y = validate_data(self, X, y, reset=reset, dtype=FLOATS, ensure_all_finite=not later)
+        weights = None if sample_weight is None else _weights(sample_weight, len(X))
+        return (X, *encode(y), weights)
+
     def _labels_and_reject(self, classes: NDArray[Any]) -> NDArray[Any]:
         """The labels, and after them what stands for none of these."""
         label = self.reject_label
@@ -162,3 +397,17 @@ class HypersphereClassifier(Updates, Outlets, ClassifierMixin, BaseEstimator):  
                 f"reject_label={label!r} is also a class; choose another, so that the two can be told apart"
             )
         return label_array([*classes.tolist(), label])
+
+
+def _weights(sample_weight: Any, size: int) -> NDArray[np.float64] | None:
+    """Check weights, one a row or one for all; None if all are 1. Errors are ValueErrors, as scikit-learn's are."""
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = np.full(size, weights) if weights.ndim == 0 else weights
+    if weights.shape != (size,):
+        raise ValueError(f"sample_weight has shape {weights.shape}, and there are {size} rows; give one number a row")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        wrong = int(np.flatnonzero(~np.isfinite(weights) | (weights < 0))[0])
+        raise ValueError(f"sample_weight[{wrong}] is {weights[wrong]}; a weight is how often a row counts: 0 or more")
+    if not weights.any():
+        raise ValueError("every sample_weight is zero, so there is nothing to learn from; give one above 0")
+    return None if (weights == 1).all() else weights

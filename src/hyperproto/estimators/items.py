@@ -13,9 +13,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.diagnosis import Diagnosis
-from hyperproto.estimators.hypersphere import HypersphereClassifier
+from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.estimators.storage import Saved
-from hyperproto.estimators.updates import Batch, Updates
 from hyperproto.estimators.vectors import Floats
 from hyperproto.reports.progress import progress_bar
 
@@ -135,7 +134,7 @@ class FewShotClassifier(HypersphereClassifier):
         self._items = self.examples_
         return self
 
-    def merge(self, other: Updates) -> Self:
+    def merge(self, other: HypersphereClassifier) -> Self:
         """Add everything that another classifier, with the same encoder, was fitted to."""
         check_is_fitted(self)
         check_is_fitted(other)
