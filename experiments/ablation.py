@@ -24,7 +24,7 @@ from hyperproto.encoders import Encoder
 from hyperproto.episodes import make_sampler
 from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
 from hyperproto.files import atomic_write
-from hyperproto.reports.progress import progress_bar
+from hyperproto.progress import progress_bar
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import run_source, select
 

@@ -27,7 +27,7 @@ from hyperproto.evaluation import (
     tag_episodes,
 )
 from hyperproto.methods import make_method
-from hyperproto.reports.console import columns_table, describe
+from hyperproto.reports.comparison import columns_table, describe
 from hyperproto.reports.tagging_tables import errors_table, spans_table
 from tests.episodes.tagged import random_sentences
 from tests.words import register, write_conll

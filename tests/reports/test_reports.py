@@ -14,10 +14,10 @@ from rich.console import Console
 from hyperproto.data import Pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.evaluation import Result
+from hyperproto.progress import progress_bar
 from hyperproto.reports import demo, figures
-from hyperproto.reports.console import describe, results_table
+from hyperproto.reports.comparison import describe, results_table
 from hyperproto.reports.page import Page
-from hyperproto.reports.progress import progress_bar
 
 
 def picture(png: bytes) -> np.ndarray:

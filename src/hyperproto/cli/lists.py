@@ -68,7 +68,7 @@ def data_get(
 ) -> None:
     """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
     from hyperproto.data.get import get, spec
-    from hyperproto.reports.progress import progress_bar
+    from hyperproto.progress import progress_bar
 
     with progress_bar(name) as show:
         files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))

@@ -61,8 +61,8 @@ def train(
     json_file: JsonFile = None,
 ) -> None:
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
+    from hyperproto.progress import progress_bar
     from hyperproto.recipes import run_name
-    from hyperproto.reports.progress import progress_bar
     from hyperproto.training import load_recipe
     from hyperproto.training import train as run_training
     from hyperproto.training.metrics import validated
@@ -198,7 +198,7 @@ def report(
 ) -> None:
     """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes."""
     from hyperproto.files import atomic_write
-    from hyperproto.reports.progress import progress_bar
+    from hyperproto.progress import progress_bar
     from hyperproto.reports.table_text import caption, markdown, rich_table
     from hyperproto.reports.tables import make_report
 

@@ -13,9 +13,9 @@ from hyperproto.data import Pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender, EncodedPool, Rejection, Result, compare, evaluate_contenders
+from hyperproto.progress import progress_bar
 from hyperproto.recipes import parse_values
-from hyperproto.reports.console import columns_table, describe, results_table
-from hyperproto.reports.progress import progress_bar
+from hyperproto.reports.comparison import columns_table, describe, results_table
 from hyperproto.reports.tagging_tables import errors_table, spans_table
 from hyperproto.training.selection import encoder_source, run_source, select
 

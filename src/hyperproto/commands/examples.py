@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto.commands.cells import COLUMNS, read_label, reader_for
-from hyperproto.commands.tables import Table, open_table
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.errors import DataError
 from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators.tables import Table, open_table
 
 MOST = 10  # wrong rows that a message names
 

@@ -13,11 +13,11 @@ from typing import Any, TextIO
 
 from hyperproto.commands.cells import COLUMNS, reader_for
 from hyperproto.commands.examples import read_cell
-from hyperproto.commands.tables import Table, open_table
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.images import is_image
 from hyperproto.errors import DataError
 from hyperproto.estimators import FewShotImageClassifier, HypersphereClassifier, load_classifier
+from hyperproto.estimators.tables import Table, open_table
 from hyperproto.files import atomic_write
 
 PREDICTED = ("predicted", "probability")

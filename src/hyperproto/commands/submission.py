@@ -8,7 +8,7 @@ from hyperproto.commands.evaluation import Selection
 from hyperproto.episodes.fewrel_test import predictions_name, read_fewrel_test, write_predictions
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, predict_episodes
-from hyperproto.reports.progress import progress_bar
+from hyperproto.progress import progress_bar
 
 
 def submit(test_input: Path, selection: Selection, out: Path | None, *, uncased: bool = False) -> tuple[Path, int]:

@@ -18,7 +18,7 @@ from hyperproto.episodes.tokens import token_classes, token_labels
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import Contender, EncodedPool, predict_episodes
 from hyperproto.files import atomic_write
-from hyperproto.reports.progress import progress_bar
+from hyperproto.progress import progress_bar
 
 Form = Literal["jsonl", "conll"]
 TOGETHER = 64  # sentences that are labelled at once

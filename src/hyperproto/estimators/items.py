@@ -16,7 +16,7 @@ from hyperproto.estimators.diagnosis import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.estimators.storage import Saved
 from hyperproto.estimators.vectors import Floats
-from hyperproto.reports.progress import progress_bar
+from hyperproto.progress import progress_bar
 
 if TYPE_CHECKING:
     from hyperproto.estimators.networks import Ready

@@ -17,10 +17,10 @@ from hyperproto.encoders import Encoder
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.evaluation import Contender, EncodedPool, Result, compare, evaluate_contenders, mean_interval
 from hyperproto.files import atomic_write
+from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO, Sphere
 from hyperproto.reports import figures
 from hyperproto.reports.page import Page
-from hyperproto.reports.progress import progress_bar
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import Source, run_source, select
 

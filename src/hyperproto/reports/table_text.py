@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rich.table import Table as RichTable
 
 from hyperproto.recipes import Published
-from hyperproto.reports.console import describe, percent
+from hyperproto.reports.comparison import describe, percent
 from hyperproto.reports.table_results import Group, TableReport
 
 FEW = 4  # recipes to run that are listed in the table itself, and not below it

@@ -9,8 +9,8 @@ from hyperproto.episodes import Episode, make_sampler
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
 from hyperproto.methods import METHODS, Method
+from hyperproto.progress import Show
 from hyperproto.recipes import Column, Table, read_table
-from hyperproto.reports.progress import Show
 from hyperproto.reports.table_results import Group, TableReport
 from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
 from hyperproto.training.selection import Source, run_source, select

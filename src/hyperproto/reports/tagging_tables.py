@@ -6,7 +6,7 @@ from rich.table import Table
 
 from hyperproto.evaluation import Result
 from hyperproto.evaluation.intervals import FloatArray
-from hyperproto.reports.console import compared, percent
+from hyperproto.reports.comparison import compared, percent
 
 ERRORS = {
     "outside": "O, true %",

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hyperproto.commands.tables import open_table
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.tables import open_table
 
 
 def rows(source, form=None):
