@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto import TextEncoder
-from hyperproto.data.places import data_folder
+from hyperproto.data.specs import data_folder
 from hyperproto.errors import ConfigError, DataError
 
 NAMES = ("hwu64", "banking77", "clinc150")

@@ -13,7 +13,7 @@ from hyperproto.commands import tagging
 from hyperproto.commands.evaluation import Selection
 from hyperproto.commands.tagging import open_support, tag_file
 from hyperproto.data import open_pool
-from hyperproto.data.plain_text import read_plain
+from hyperproto.data.tagged_text import read_plain
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods.path import abstract_transitions

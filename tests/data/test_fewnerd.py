@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hyperproto.data import OUTSIDE, Pool, find_dataset, open_pool
-from hyperproto.data.fewnerd_intra import INTRA, coarse_type
+from hyperproto.data.fewnerd import INTRA, coarse_type
 from hyperproto.errors import ConfigError, DataError
 from tests.episodes.tagged import real
 

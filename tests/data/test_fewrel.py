@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from hyperproto.data import OUTSIDE, Pool, find_dataset, open_pool
-from hyperproto.data.fewrel import relation_names
+from hyperproto.data.fewrel import relation_names, sentences_in
 from hyperproto.data.get import DOWNLOADS
-from hyperproto.data.overlap import sentences_in
-from hyperproto.data.words import Words, sentence_key, uncased
+from hyperproto.data.relations import Words, sentence_key, uncased
 from hyperproto.errors import ConfigError, DataError
 
 

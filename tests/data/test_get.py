@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hyperproto import cli
-from hyperproto.data import download, get, open_pool
+from hyperproto.data import get, open_pool
 from hyperproto.data.get import Download
 from hyperproto.errors import ConfigError, DataError
 
@@ -120,7 +120,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     served.url = f"http://127.0.0.1:{server.server_port}/data.bin"
-    monkeypatch.setattr(download, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(get, "PAUSES", (0.0, 0.0))
     monkeypatch.setenv("NO_PROXY", "*")
     offer(monkeypatch, Download(served.url, "data.bin", served.checksum()))
     yield served
@@ -200,7 +200,7 @@ def test_a_cut_download_goes_on_where_it_was_cut(site: Site, tmp_path: Path, val
     value = next(iter(validators.values()))
     condition = {} if value.startswith("W/") else {"If-Range": value}
     start = int(site.asked[1]["Range"].removeprefix("bytes=").removesuffix("-"))
-    assert HALF - download._BLOCK <= start <= HALF
+    assert HALF - get._BLOCK <= start <= HALF
     assert site.asked == [{}, {"Range": f"bytes={start}-", **condition}]
     assert sum(site.sent) == len(BODY) + HALF - start
     assert names(tmp_path) == {"data.bin"}
@@ -214,7 +214,7 @@ def test_a_later_call_goes_on_too(site: Site, tmp_path: Path) -> None:
     part = tmp_path / "data.bin.part"
     kept = part.stat().st_size
     assert f"{kept:,} of 1,048,576 bytes are kept in {part}: run the command again to go on" in str(caught.value)
-    assert kept >= HALF - download._BLOCK
+    assert kept >= HALF - get._BLOCK
     assert part.read_bytes() == BODY[:kept]
     assert names(tmp_path) == {"data.bin.part", "data.bin.part.json"}
     site.always_cut = None
@@ -229,7 +229,7 @@ def test_tries_are_counted_from_the_last_bytes_that_came(site: Site, tmp_path: P
     site.cuts = [1 << 17] * 7  # more often than there are pauses
     get.get("omniglot", tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == BODY
-    assert len(site.asked) > 1 + len(download.PAUSES)
+    assert len(site.asked) > 1 + len(get.PAUSES)
 
 
 def test_a_server_without_ranges_sends_everything_again(site: Site, tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_busy_server_is_asked_again(site: Site, tmp_path: Path) -> None:
 def test_pauses_grow(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
-    monkeypatch.setattr(download, "PAUSES", (1.0, 2.0, 4.0))
+    monkeypatch.setattr(get, "PAUSES", (1.0, 2.0, 4.0))
     site.status = [503] * 4
     with pytest.raises(DataError, match="stopped 4 times"):
         get.get("omniglot", tmp_path)

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from hyperproto.data import open_pool
-from hyperproto.data.dealing import by_hash
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import Decoding, image_pool
+from hyperproto.data.image_files import Decoding, image_pool
+from hyperproto.data.specs import hash_order
 from hyperproto.errors import ConfigError, DataError
 from tests.data.pictures import class_folders, encoded, picture, write_tree
 
@@ -229,9 +229,9 @@ def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
 
 def test_the_order_by_hash_is_fixed_and_hardly_changes_with_one_more_name() -> None:
     names = [f"name {i}" for i in range(50)]
-    order = by_hash(names, 0)
+    order = hash_order(names, 0)
     assert order[:3] == ["name 1", "name 40", "name 0"]
-    more = by_hash([*names, "another"], 0)
+    more = hash_order([*names, "another"], 0)
     more.remove("another")
     assert more == order
-    assert by_hash(names, 1) != order
+    assert hash_order(names, 1) != order

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from hyperproto.commands.cells import COLUMNS, reader_for
 from hyperproto.commands.examples import read_cell
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import is_image
+from hyperproto.data.image_files import is_image
 from hyperproto.errors import DataError
 from hyperproto.estimators import FewShotImageClassifier, HypersphereClassifier, load_classifier
 from hyperproto.estimators.tables import Table, open_table

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from hyperproto.commands.evaluation import Selection
-from hyperproto.episodes.fewrel_test import predictions_name, read_fewrel_test, write_predictions
+from hyperproto.episodes.fewrel_hidden import predictions_name, read_fewrel_test, write_predictions
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, predict_episodes
 from hyperproto.progress import progress_bar

@@ -10,8 +10,7 @@ import numpy as np
 
 from hyperproto.commands.evaluation import Selection
 from hyperproto.data import OUTSIDE, Pool, Progress, open_pool
-from hyperproto.data.plain_text import Line, read_plain
-from hyperproto.data.spans import find_spans
+from hyperproto.data.tagged_text import Line, find_spans, read_plain
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode
 from hyperproto.episodes.tokens import token_classes, token_labels

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
-from hyperproto.data.places import data_folder, parse_argument
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
 from hyperproto.data.pool import Pool, Progress
+from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
 
 SUMMARY = "200 kinds of birds, 84 x 84, split 100/50/50 by class: cub[:PATH] (the official layout, or class folders)"

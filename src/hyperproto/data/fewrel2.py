@@ -7,9 +7,9 @@ validation set, val_pubmed.json, and numbers on it must say so.
 from pathlib import Path
 
 from hyperproto.data.fewrel import is_yes, official_file
-from hyperproto.data.fewrel_files import read_relations, relation_pool
-from hyperproto.data.places import data_folder, parse_argument
 from hyperproto.data.pool import Pool, Progress
+from hyperproto.data.relations import read_relations, relation_pool
+from hyperproto.data.specs import data_folder, parse_argument
 
 SUMMARY = (
     "the files of fewrel, from Wikipedia (train) to SemEval (val) and PubMed (test): fewrel2[:FOLDER][,uncased=yes]"

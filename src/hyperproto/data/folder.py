@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from hyperproto.data.dealing import by_hash
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
-from hyperproto.data.places import parse_argument, whole_number
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
 from hyperproto.data.pool import Pool, Progress
+from hyperproto.data.specs import hash_order, parse_argument, whole_number
 from hyperproto.errors import ConfigError, DataError
 
 SUMMARY = (
@@ -61,7 +60,7 @@ def _choose(split: str, classes: Mapping[str, list[str]], options: Mapping[str, 
         return list(classes)
     if all(name.partition("/")[0] in SPLITS and "/" in name for name in classes):
         return [name for name in classes if name.startswith(f"{split}/")]
-    order = by_hash(classes, whole_number("folder", "seed", options["seed"], 0))
+    order = hash_order(classes, whole_number("folder", "seed", options["seed"], 0))
     try:
         shares = [int(share) for share in options["shares"].split("/")]
     except ValueError:

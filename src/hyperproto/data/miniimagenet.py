@@ -4,9 +4,9 @@ import csv
 from pathlib import Path
 
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
-from hyperproto.data.places import data_folder, parse_argument
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
 from hyperproto.data.pool import Pool, Progress
+from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
 
 SUMMARY = "100 classes of ImageNet, 84 x 84, split 64/16/20: miniimagenet[:PATH] (train.csv, val.csv, test.csv, images)"

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hyperproto.data.dealing import by_hash
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.images import IMAGE_OPTIONS, Decoding, image_pool, is_image
-from hyperproto.data.places import data_folder, one_of, parse_argument, whole_number
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
 from hyperproto.data.pool import Pool, Progress
+from hyperproto.data.specs import data_folder, hash_order, one_of, parse_argument, whole_number
 from hyperproto.errors import DataError
 
 SUMMARY = (
@@ -80,14 +79,14 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
 
 
 def _dealt(characters: dict[str, list[str]], split: str, seed: int) -> list[str]:
-    order = by_hash(characters, seed)
+    order = hash_order(characters, seed)
     train, val, _ = SIZES
     bounds = {"train": (0, train), "val": (train, train + val), "test": (train + val, len(order))}
     return order[slice(*bounds[split])]
 
 
 def _by_alphabet(characters: dict[str, list[str]], evaluation: set[str], split: str, seed: int) -> list[str]:
-    background = by_hash({name.partition("/")[0] for name in characters} - evaluation, seed)
+    background = hash_order({name.partition("/")[0] for name in characters} - evaluation, seed)
     wanted = {"train": background[VAL_ALPHABETS:], "val": background[:VAL_ALPHABETS], "test": sorted(evaluation)}[split]
     return [name for name in characters if name.partition("/")[0] in wanted]
 

@@ -1,6 +1,18 @@
-"""A sentence in which two things are marked: what relation extraction classifies."""
+"""Relations: a sentence with two marked entities, and files of FewRel's format, read and checked.
 
-from typing import TypedDict
+A file is `{relation: [{tokens, h: [name, id, [[positions], ...]], t: ...}]}`.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any, TypedDict
+
+import numpy as np
 
 from hyperproto.data.pool import Pool
 from hyperproto.errors import DataError
@@ -26,3 +38,154 @@ def item_kind(item: object) -> str:
     """Say in a word or two what an item is."""
     shape = getattr(item, "shape", None)
     return f"{type(item).__name__}" + ("" if shape is None else f" of shape {shape}")
+
+
+_NO_LETTER_OR_DIGIT = re.compile(r"[\W_]+")  # accents too, once they stand by themselves
+
+
+def uncased(word: str) -> str:
+    """Lower-case a word and strip its accents; a word that is nothing but accents stays."""
+    if word.isascii():
+        return word.lower()
+    letters = "".join(c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c))
+    return letters or word
+
+
+def sentence_key(tokens: Iterable[str]) -> str:
+    """Return the letters and digits of a sentence, without case and accents: the same however it was cut into words."""
+    text = unicodedata.normalize("NFD", "".join(tokens).casefold())
+    return _NO_LETTER_OR_DIGIT.sub("", text)
+
+
+class Words(dict[str, str]):
+    """Each different word once, as it is or uncased: a million sentences share the memory of their words."""
+
+    def __init__(self, *, uncased: bool = False) -> None:
+        super().__init__()
+        self.uncased = uncased
+
+    def __missing__(self, word: str) -> str:
+        word.encode()  # half a character (a lone surrogate) stops here, not in the middle of a training
+        self[word] = found = uncased(word) if self.uncased else word
+        return found
+
+
+INSTANCE = '{"tokens": [words], "h": [name, id, [[positions], ...]], "t": [name, id, [[positions], ...]]}'
+_NAMED = 10  # problems that a message names
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stands where an instance should."""
+
+    words: str
+
+
+class InstanceReader:
+    """Turns instances into relations while a file is parsed: what else they hold is never kept in memory.
+
+    Of the places where an entity is mentioned it takes the first, as the FewRel toolkit does.
+    """
+
+    def __init__(self, *, uncased: bool = False) -> None:
+        self._words = Words(uncased=uncased)
+
+    def __call__(self, raw: dict[str, Any]) -> Any:
+        """Look at an object of the file: an instance, or anything else."""
+        if "tokens" not in raw:
+            return raw
+        try:
+            return self._relation(raw)
+        except DataError as error:
+            return Problem(str(error))
+        except UnicodeEncodeError:
+            return Problem("half a character (a lone surrogate) in its words")
+
+    def _relation(self, raw: dict[str, Any]) -> Relation:
+        tokens = raw["tokens"]
+        if not isinstance(tokens, list) or not tokens:
+            raise DataError(f"tokens is {short(tokens)}, not a list of at least one word")
+        if set(map(type, tokens)) != {str}:
+            place = next(place for place, token in enumerate(tokens) if not isinstance(token, str))
+            raise DataError(f"word {place} of tokens is {short(tokens[place])}, not a string")
+        head, tail = (_first_mention(raw, key, len(tokens)) for key in ("h", "t"))
+        return {"tokens": [self._words[token] for token in tokens], "head": head, "tail": tail}
+
+
+def _first_mention(raw: dict[str, Any], key: str, length: int) -> list[int]:
+    if key not in raw:
+        raise DataError(f"it has no {key}")
+    entity = raw[key]
+    if not isinstance(entity, list) or len(entity) != 3:
+        raise DataError(f"{key} is {short(entity)}, not [name, id, [[positions], ...]]")
+    mentions = entity[2]
+    if not isinstance(mentions, list) or not mentions or not isinstance(mentions[0], list):
+        raise DataError(f"the mentions of {key} are {short(mentions)}, not [[positions], ...]")
+    positions: list[int] = mentions[0]
+    whole = set(map(type, positions)) == {int}  # at least one, and true is none
+    if not whole or positions != sorted(set(positions)) or positions[0] < 0 or positions[-1] >= length:
+        raise DataError(
+            f"{key} is at {short(positions)}; positions are at least one, rising, from 0 to {length - 1} "
+            f"(the sentence has {length} words)"
+        )
+    return positions
+
+
+def is_relation(found: object) -> bool:
+    """Tell what `InstanceReader` made of an instance from what it left alone."""
+    return isinstance(found, dict) and "tokens" in found
+
+
+def problem_of(found: object) -> str:
+    """Say what is wrong with what is no relation."""
+    if isinstance(found, Problem):
+        return found.words
+    return "it has no tokens" if isinstance(found, dict) else f"{short(found)} is no instance"
+
+
+def read_relations(path: Path, *, uncased: bool = False) -> dict[str, list[Relation]]:
+    """Read the instances of every relation of a file; what is malformed comes in one error, by relation and index."""
+    content = read_json(path, InstanceReader(uncased=uncased))
+    if not isinstance(content, dict) or is_relation(content) or not content:
+        found = "an empty object" if content == {} else "a list" if isinstance(content, list) else "something else"
+        raise DataError(f"{path}: {found}, where {{relation: [instances]}} should be; put each under its relation")
+    problems = []
+    for relation, instances in content.items():
+        if not isinstance(instances, list) or not instances:
+            problems.append(f"{relation!r}: {short(instances)} is not a list of at least one instance")
+            continue
+        for index, found in enumerate(instances):
+            if not is_relation(found):
+                problems.append(f"{relation!r}, index {index}: {problem_of(found)}")
+    refuse(path, problems)
+    return content
+
+
+def refuse(path: Path, problems: list[str]) -> None:
+    """Raise one error for all that is wrong with a file, if anything is; it shows the first few."""
+    if problems:
+        shown = "\n".join(f"- {problem}" for problem in problems[:_NAMED])
+        more = f"\n- and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise DataError(
+            f"{path}: {len(problems)} problem(s); mend or remove what is named here (an index counts from 0; an "
+            f"instance is {INSTANCE})\n{shown}{more}"
+        )
+
+
+def read_json(path: Path, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Read a JSON file in UTF-8, with or without a byte order mark; `hook` sees every object as soon as it is whole."""
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"), object_hook=hook)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; check its name and folder") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8; save the file in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: not JSON ({error}); fetch or save it anew, as one JSON value") from None
+
+
+def relation_pool(spec: str, split: str, relations: dict[str, list[Relation]]) -> Pool:
+    """Make a pool of relations: one class each, in their order."""
+    items = [instance for instances in relations.values() for instance in instances]
+    labels = np.repeat(np.arange(len(relations)), [len(instances) for instances in relations.values()])
+    return Pool(items, labels, tuple(relations), name=spec, split=split)

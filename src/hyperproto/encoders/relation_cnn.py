@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.data import IntArray, Pool, Progress
-from hyperproto.data.relations import Relation, check_relations
-from hyperproto.data.words import uncased
+from hyperproto.data.relations import Relation, check_relations, uncased
 from hyperproto.encoders.base import Encoder, Units, offsets_of, rows_between
 from hyperproto.encoders.ragged import Ragged
 from hyperproto.encoders.row_convolution import convolved_maxima

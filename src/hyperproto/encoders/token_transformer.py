@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.data.sentences import check_sentences
+from hyperproto.data.tagged_text import check_sentences
 from hyperproto.encoders.base import Units, offsets_of, rows_between
 from hyperproto.encoders.ragged import Ragged
 from hyperproto.encoders.spelling import spell

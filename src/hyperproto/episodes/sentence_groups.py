@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.data.spans import find_spans
+from hyperproto.data.tagged_text import find_spans
 from hyperproto.episodes.tokens import offsets_of
 
 _BITS = 64  # types in one word of a mask

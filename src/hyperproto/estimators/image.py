@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.data.images import Decoding, decoder
+from hyperproto.data.image_files import Decoding, decoder
 from hyperproto.errors import DataError
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hyperproto.data import OUTSIDE
-from hyperproto.data.spans import find_spans
+from hyperproto.data.tagged_text import find_spans
 from hyperproto.evaluation.spans import Convention, Tags, matching
 
 

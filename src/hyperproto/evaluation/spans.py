@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray
-from hyperproto.data.spans import Spans, find_spans
+from hyperproto.data.tagged_text import Spans, find_spans
 from hyperproto.errors import ConfigError, DataError, unknown_name
 
 Convention = Literal["sentence", "toolkit"]

@@ -1,7 +1,8 @@
-"""Where data sets lie, and how a data spec says more than that: `NAME:PATH,option=value,...`."""
+"""Data specs `NAME:PATH,option=value,...`: where the files lie, the options, and splits where none is published."""
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hyperproto.errors import ConfigError, unknown_name
@@ -46,3 +47,8 @@ def one_of(name: str, key: str, text: str, known: tuple[str, ...]) -> str:
     if text not in known:
         raise ConfigError(f"{name}: {unknown_name(key, text, known)}")
     return text
+
+
+def hash_order(names: Iterable[str], seed: int) -> list[str]:
+    """Put names in an order that looks random, is the same everywhere, and changes little when a name is added."""
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.places import one_of, whole_number
 from hyperproto.data.pool import IntArray, Pool, Progress
+from hyperproto.data.specs import one_of, whole_number
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write, cache_dir
 

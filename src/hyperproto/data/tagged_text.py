@@ -1,12 +1,14 @@
-"""Files of tagged words: one word and its label a line, a blank line between sentences."""
+"""Sentences of words with a label each: the file format, entity spans, and plain text to be tagged."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 
 import numpy as np
 
-from hyperproto.data.pool import IntArray
+from hyperproto.data.pool import IntArray, Pool
+from hyperproto.data.relations import item_kind
 from hyperproto.errors import DataError
 
 DOCUMENT = "-DOCSTART-"  # CoNLL-2003 opens each document with such a line
@@ -77,3 +79,70 @@ def text_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}, line {line}: not UTF-8 text ({error.reason}); convert the file") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Words `start[i]` to `end[i] - 1` are an entity of type `label[i]`; in the order of the text."""
+
+    start: IntArray
+    end: IntArray
+    label: IntArray
+
+    def __len__(self) -> int:
+        """Count the spans."""
+        return len(self.start)
+
+
+def find_spans(labels: IntArray, offsets: IntArray) -> Spans:
+    """Find the runs of equal labels from 0 on; no run crosses an offset, the border of a sentence.
+
+    >>> spans = find_spans(np.array([2, 2, -1, 2, 1, 1, 1]), np.array([0, 5, 7]))
+    >>> list(zip(spans.start.tolist(), spans.end.tolist(), spans.label.tolist()))
+    [(0, 2, 2), (3, 4, 2), (4, 5, 1), (5, 7, 1)]
+    """
+    begins = np.zeros(len(labels) + 1, bool)  # one more place: the last offset is the end of the text
+    begins[offsets] = True
+    begins[1:-1] |= labels[1:] != labels[:-1]
+    borders = np.flatnonzero(begins)
+    start, end = borders[:-1], borders[1:]
+    inside = labels[start] >= 0
+    return Spans(start[inside], end[inside], labels[start][inside])
+
+
+def check_sentences(pool: Pool, reader: str) -> None:
+    """Refuse a pool of anything else; `reader` is the encoder that asks."""
+    first = pool.items[0] if len(pool.items) else None
+    if pool.offsets is None or not isinstance(first, list):
+        raise DataError(
+            f"{pool}: {reader} reads sentences with a label for each word, but the items are {item_kind(first)}"
+        )
+
+
+_WORD = re.compile(r"\w+|[^\w\s]")  # letters and digits in a row, or one mark of punctuation
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file, cut into words: word `i` is `text[spans[i][0] : spans[i][1]]`."""
+
+    number: int  # in the file, from 1
+    text: str
+    spans: list[tuple[int, int]]
+
+    @property
+    def words(self) -> list[str]:
+        """The words themselves."""
+        return [self.text[start:end] for start, end in self.spans]
+
+
+def read_plain(path: Path) -> list[Line]:
+    """Read a file of plain text; lines without words are passed over."""
+    lines = [
+        Line(number, text, [match.span() for match in _WORD.finditer(text)])
+        for number, text in enumerate(text_lines(path), start=1)
+    ]
+    lines = [line for line in lines if line.spans]
+    if not lines:
+        raise DataError(f"{path}: no words in it; write plain text, a sentence a line")
+    return lines
