@@ -27,7 +27,7 @@ from hyperproto.encoders import FeatureTransform, Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.encoders.token_transformer import TokenTransformer
 from hyperproto.episodes import Episode, GreedySampler
-from hyperproto.episodes.tokens import offsets_of
+from hyperproto.episodes.word_labels import sentence_offsets
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool, tag_episodes
 from hyperproto.methods import make_method
@@ -63,7 +63,7 @@ class PlainSampler:
     """Asks all sentences for each episode."""
 
     def __init__(self, pool: Pool, least_spans: int = 0, seed: int = 0) -> None:
-        offsets = offsets_of(pool).tolist()
+        offsets = sentence_offsets(pool).tolist()
         labels = pool.labels.tolist()
         self.samples = [Sample(labels[start:end]) for start, end in pairwise(offsets)]
         total: Counter[int] = Counter()
@@ -221,7 +221,7 @@ def main(quick: bool) -> None:
     """Tag episodes of 20~40 shots by NNShot: the whole process, with a vector for every word of the test split."""
     pool = _pool("test")
     few = np.random.default_rng(0).standard_normal((len(pool.labels), DIMENSION), np.float32)
-    encoded = EncodedPool(pool, Identity(shape=[DIMENSION]), Units(torch.from_numpy(few), offsets_of(pool)))
+    encoded = EncodedPool(pool, Identity(shape=[DIMENSION]), Units(torch.from_numpy(few), sentence_offsets(pool)))
     sampler = GreedySampler(pool, way=WAY, shot=MEMORY_SHOT, query=MEMORY_SHOT, least_spans=1000)
     episodes = sampler.draw(1 if quick else 20)
     start = perf_counter()
@@ -240,7 +240,7 @@ def repeated(pool: Pool, size: int) -> Pool:
 
 def sentences_of(pool: Pool, index: IntArray) -> Pool:
     """Make a pool of the sentences at `index`."""
-    offsets = offsets_of(pool)
+    offsets = sentence_offsets(pool)
     labels = np.concatenate([pool.labels[offsets[i] : offsets[i + 1]] for i in index.tolist()])
     lengths = np.diff(offsets)[index]
     items = [pool.items[i] for i in index.tolist()]

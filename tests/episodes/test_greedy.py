@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from hyperproto.data import OUTSIDE, Pool, open_pool
 from hyperproto.episodes import Episode, GreedySampler, episodes_hash
-from hyperproto.episodes.greedy import RULES
-from hyperproto.episodes.greedy_draw import BLOCK, WORDS, WordStream
+from hyperproto.episodes.greedy import BLOCK, RULES, WORDS, WordStream
 from hyperproto.episodes.random import GREEDY, raw_words
 from hyperproto.errors import EpisodeError
 from tests.conftest import blobs

@@ -13,7 +13,7 @@ from hyperproto.data import OUTSIDE, Pool, Progress, open_pool
 from hyperproto.data.tagged_text import Line, find_spans, read_plain
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode
-from hyperproto.episodes.tokens import token_classes, token_labels
+from hyperproto.episodes.word_labels import token_classes, token_labels
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import Contender, EncodedPool, predict_episodes
 from hyperproto.files import atomic_write

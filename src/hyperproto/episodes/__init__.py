@@ -2,12 +2,12 @@
 
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.episodes.batches import BatchSampler
-from hyperproto.episodes.episode import Episode, episodes_hash
+from hyperproto.episodes.episode import Episode, Sampler, episodes_hash
+from hyperproto.episodes.episode_files import load_episodes, save_episodes
 from hyperproto.episodes.fewnerd_files import load_fewnerd_episodes, save_fewnerd_episodes
-from hyperproto.episodes.files import load_episodes, save_episodes
 from hyperproto.episodes.greedy import GreedySampler
 from hyperproto.episodes.sampler import EpisodeSampler
-from hyperproto.episodes.sampling import Sampler, make_sampler
+from hyperproto.episodes.sampling import make_sampler
 
 __all__ = [
     "OUTSIDE",

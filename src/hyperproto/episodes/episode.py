@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -26,6 +27,15 @@ class Episode:
     def way(self) -> int:
         """How many classes."""
         return len(self.classes)
+
+
+class Sampler(Protocol):
+    """Episodes `0, 1, 2, ...` of a seed."""
+
+    query: int
+
+    def draw(self, count: int, start: int = 0) -> list[Episode]:
+        """Return episodes `start` to `start + count - 1`."""
 
 
 def episodes_hash(pool: Pool, episodes: Sequence[Episode]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes.episode import Episode, episodes_hash
-from hyperproto.episodes.tokens import offsets_of, token_classes, token_labels
+from hyperproto.episodes.word_labels import sentence_offsets, token_classes, token_labels
 from hyperproto.errors import EpisodeError
 from hyperproto.files import atomic_write
 
@@ -77,7 +77,7 @@ def save_fewnerd_episodes(path: str | Path, pool: Pool, episodes: Sequence[Episo
 
 
 def _texts(pool: Pool, names: list[str], items: IntArray, labels: IntArray) -> dict[str, list[list[str]]]:
-    lengths = np.diff(offsets_of(pool))[items]
+    lengths = np.diff(sentence_offsets(pool))[items]
     parts = np.split(labels, np.cumsum(lengths)[:-1])
     return {
         "word": [list(pool.items[item]) for item in items.tolist()],

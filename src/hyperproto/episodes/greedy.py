@@ -1,23 +1,27 @@
 """Greedy K~2K sampling: N types, and sentences until each has K to 2K entities (Ding et al., "Few-NERD", ACL 2021)."""
 
 from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hyperproto.data import Pool
+from hyperproto.data import IntArray, Pool
+from hyperproto.data.tagged_text import find_spans
 from hyperproto.episodes.episode import Episode
-from hyperproto.episodes.greedy_draw import WORDS, Drawing, Stuck, WordStream
 from hyperproto.episodes.random import GREEDY, raw_words
-from hyperproto.episodes.sentence_groups import SentenceGroups
-from hyperproto.episodes.tally import Tally
-from hyperproto.episodes.tokens import offsets_of, token_classes, token_labels
+from hyperproto.episodes.word_labels import sentence_offsets, token_classes, token_labels
 from hyperproto.errors import EpisodeError, unknown_name
 
 Rule = Literal["toolkit", "appendix"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 AHEAD = 32  # episodes whose random words are made together
 ATTEMPTS = 100  # times an episode is begun anew before it is given up
+BLOCK = 48  # random sentences looked at before those that no longer fit are weeded out
+WORDS = 16 * BLOCK  # random words made for an episode at a time
+_BITS = 64  # types in one word of a mask
 
 
 class GreedySampler:
@@ -33,7 +37,7 @@ class GreedySampler:
     Types with fewer than `least_spans` entities are never drawn, nor are sentences that hold them; under both rules a
     sentence without entities is never drawn.
 
-    An episode has N + 1 classes: class 0 is O (see `episodes.tokens`).
+    An episode has N + 1 classes: class 0 is O (see `episodes.word_labels`).
 
     >>> import numpy as np
     >>> pool = Pool([["a", "b"]] * 60, np.tile([0, -1, 1, -1, 2, -1], 20), tuple("xyz"), offsets=np.arange(0, 121, 2))
@@ -59,12 +63,12 @@ class GreedySampler:
         self.query = query
         self.seed = seed
         self.rule = rule
-        self._lengths = np.diff(offsets_of(pool))
+        self._lengths = np.diff(sentence_offsets(pool))
         self._groups = SentenceGroups(pool)
         self._spans = self._groups.supply(len(pool.labels))
         self._eligible: list[int] = np.flatnonzero(self._spans >= least_spans).tolist()
         self._check(least_spans)
-        self._tally = Tally(self._groups.counts, 2 * max(shot, query))
+        self._packed = PackedCounts(self._groups.counts, 2 * max(shot, query))
         self.draw(1)  # what cannot be drawn is refused now
 
     def __getitem__(self, i: int) -> Episode:
@@ -79,10 +83,10 @@ class GreedySampler:
             episodes += [self._episode(i, WordStream(self.seed, i, row)) for i, row in enumerate(words, start=first)]
         return episodes
 
-    def _episode(self, i: int, words: WordStream) -> Episode:
+    def _episode(self, i: int, words: "WordStream") -> Episode:
         stuck: Counter[int] = Counter()
         for _ in range(ATTEMPTS):
-            drawing = Drawing(self._groups, self._tally, words)
+            drawing = Drawing(self._groups, self._packed, words)
             try:
                 support, query = self._toolkit(drawing) if self.rule == "toolkit" else self._appendix(drawing)
             except Stuck as found:
@@ -104,12 +108,12 @@ class GreedySampler:
         parts = items[: len(support)], labels[:border], items[len(support) :], labels[border:]
         return Episode(token_classes(self.pool, types), *parts)
 
-    def _toolkit(self, drawing: Drawing) -> tuple[list[int], list[int]]:
+    def _toolkit(self, drawing: "Drawing") -> tuple[list[int], list[int]]:
         drawing.draw_types(self._eligible, self.way)
         support = drawing.fill(self.shot, helpful=True) if self.shot else []
         return support, drawing.fill(self.query, helpful=True)
 
-    def _appendix(self, drawing: Drawing) -> tuple[list[int], list[int]]:
+    def _appendix(self, drawing: "Drawing") -> tuple[list[int], list[int]]:
         need = self.shot or self.query
         first, total = drawing.collect(self._eligible, self.way, need)
         first += drawing.fill(need, helpful=False, total=total)
@@ -144,3 +148,210 @@ class GreedySampler:
                 f"of them, but {self._asked()} need {needed}{others}; lower shot or query, or draw from larger classes "
                 f"only: least_spans={self._spans[small].max() + 1}"
             )
+
+
+class Drawing:
+    """Draws sentences, evenly from those that fit, each at most once.
+
+    A sentence that does not fit will not fit later either: counts only grow, and types that are short only grow fewer.
+    So sentences are offered in blocks, and what no longer fits is passed over; the first of a block always fits. That
+    is the same as asking all sentences again after each one, and never takes more blocks than sentences.
+    """
+
+    def __init__(self, groups: "SentenceGroups", packed: "PackedCounts", words: "WordStream") -> None:
+        self._groups = groups
+        self._packed = packed
+        self._words = words
+        self.types: list[int] = []
+        self._left = groups.sizes.copy()  # sentences of each group that are not drawn yet
+        self._moved: dict[int, int] = {}  # where one was drawn, the last one left of its group stands instead
+
+    def draw_types(self, eligible: list[int], way: int) -> None:
+        """Draw `way` different types."""
+        order = list(eligible)
+        for here, word in enumerate(self._words.take(way).tolist()):
+            there = here + word % (len(order) - here)
+            order[here], order[there] = order[there], order[here]
+        self.types = order[:way]
+
+    @cached_property
+    def _candidates(self) -> tuple[IntArray, IntArray, int]:
+        """Groups that hold none but the types drawn, their counts (N, groups), and the signs of the types."""
+        groups = self._groups.within(self.types)
+        return groups, self._groups.counts[np.array(self.types)[:, None], groups], self._packed.of_types(self.types)
+
+    def fill(self, need: int, *, helpful: bool, total: int = 0) -> list[int]:
+        """Draw sentences with no other types until each type has `need` entities, none ever more than twice that.
+
+        `helpful` admits only sentences with a type that is still short. `total` counts entities drawn before.
+        """
+        candidates, counts, wanted = self._candidates
+        packed, signs, types_of = self._packed.counts, self._packed.signs, self._packed.types
+        too_many, enough = self._packed.above[2 * need], self._packed.above[need - 1]
+        short = wanted & ~(total + enough)
+        sentences: list[int] = []
+        while short:
+            sums = np.array(self._packed.values(total, self.types))
+            fits = np.all(counts <= (2 * need - sums)[:, None], axis=0)
+            if helpful:
+                fits &= np.any(counts[sums < need], axis=0)
+            offers = self._offers(candidates, fits)
+            if not offers:
+                raise Stuck(self.types[int(np.argmax(sums < need))])
+            for group, place in offers:
+                after = total + packed[group]
+                if (after + too_many) & signs or (helpful and not types_of[group] & short):
+                    continue
+                if place >= self._left[group]:  # the place of one that was drawn since
+                    continue
+                sentences.append(self._take(group, place))
+                total = after
+                short = wanted & ~(total + enough)
+                if not short:
+                    break
+        return sentences
+
+    def collect(self, eligible: list[int], way: int, need: int) -> tuple[list[int], int]:
+        """Draw sentences of any types until `way` types are among them; count what they hold.
+
+        No type gets more than twice `need` entities, and no sentence brings in more types than are asked for.
+        """
+        candidates = self._groups.within(eligible)
+        counts = self._groups.counts[:, candidates]
+        total = np.zeros(len(counts), np.int64)
+        sentences: list[int] = []
+        packed = 0
+        while len(self.types) < way:
+            new = (counts[total == 0] > 0).sum(axis=0)  # types that a sentence would bring in
+            fits = (counts <= (2 * need - total)[:, None]).all(axis=0) & (new <= way - len(self.types))
+            offers = self._offers(candidates, fits, block=1)
+            if not offers:
+                raise Stuck(next(kind for kind in eligible if not total[kind]))
+            [(group, place)] = offers
+            own = self._groups.counts[:, group]
+            self.types += np.flatnonzero((own > 0) & (total == 0)).tolist()
+            total += own
+            packed += self._packed.counts[group]
+            sentences.append(self._take(group, place))
+        return sentences, packed
+
+    def _offers(self, groups: IntArray, fits: NDArray[np.bool_], block: int = BLOCK) -> list[tuple[int, int]]:
+        """Draw from the sentences left in the groups that fit: each one's group, and its place among those left."""
+        left = self._left[groups] * fits
+        ends = left.cumsum()
+        if not len(ends) or not ends[-1]:
+            return []
+        drawn = (self._words.take(block) % np.uint64(ends[-1])).astype(np.int64)
+        which = ends.searchsorted(drawn, side="right")
+        places = drawn - (ends - left)[which]
+        return list(zip(groups[which].tolist(), places.tolist(), strict=True))
+
+    def _take(self, group: int, place: int) -> int:
+        """Draw the sentence at a place among those left of its group."""
+        start, left, moved = self._groups.starts[group], int(self._left[group]) - 1, self._moved
+        self._left[group] = left
+        drawn = moved.get(start + place, start + place)
+        moved[start + place] = moved.get(start + left, start + left)
+        return int(self._groups.sentences[drawn])
+
+
+class Stuck(Exception):  # noqa: N818 - no error yet: the episode is begun anew
+    """No sentence is left that fits, and type `kind` is still short."""
+
+    def __init__(self, kind: int) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class WordStream:
+    """The random words of episode `i` of a seed, as many as it takes."""
+
+    def __init__(self, seed: int, i: int, first: NDArray[np.uint64]) -> None:
+        self._seed, self._i, self._row = seed, i, first
+        self._table = self._at = 0
+
+    def take(self, count: int) -> NDArray[np.uint64]:
+        """Return the next `count` words."""
+        if self._at + count > len(self._row):
+            self._table += 1
+            self._row, self._at = raw_words(self._seed, GREEDY, self._i, 1, max(WORDS, count), self._table)[0], 0
+        self._at += count
+        return self._row[self._at - count : self._at]
+
+
+class SentenceGroups:
+    """All sentences that hold the same number of entities of each type are one group: they are exchangeable.
+
+    A hundred thousand sentences make some hundreds or thousands of groups, each with a bit mask of its types, so that a
+    question to all sentences ("which hold none but these types?") is one vector operation on a short array. Sentences
+    without entities are in no group.
+    """
+
+    counts: IntArray  # (n_classes, G) entities of each type in a sentence of the group
+    masks: NDArray[np.uint64]  # (words, G) the types of the group, a bit each
+    sizes: IntArray  # (G,) sentences in the group
+    starts: list[int]  # where in `sentences` those of each group begin
+    sentences: IntArray  # indices of the pool's items, group after group
+
+    def __init__(self, pool: Pool) -> None:
+        spans = find_spans(pool.labels, sentence_offsets(pool))
+        owner = sentence_offsets(pool).searchsorted(spans.start, side="right") - 1
+        pairs, counts = np.unique(owner * pool.n_classes + spans.label, return_counts=True)
+        owner, kind = np.divmod(pairs, pool.n_classes)  # how many of a kind each sentence has
+        items, first = np.unique(owner, return_index=True)
+        stops = np.append(first, len(pairs))[1:]
+        keys = np.stack([kind, counts], axis=1).astype("<i4").tobytes()  # eight bytes for each pair
+        number: dict[bytes, int] = {}  # groups in the order of their first sentences
+        group = np.zeros(len(items), np.int64)
+        for i, (start, stop) in enumerate(zip((8 * first).tolist(), (8 * stops).tolist(), strict=True)):
+            group[i] = number.setdefault(keys[start:stop], len(number))
+        self.sentences = items[np.argsort(group, kind="stable")]
+        self.sizes = np.bincount(group, minlength=len(number))
+        self.starts = (np.cumsum(self.sizes) - self.sizes).tolist()
+        self.counts = np.zeros((pool.n_classes, len(number)), np.int64)
+        for g, i in enumerate(np.unique(group, return_index=True)[1].tolist()):  # one sentence speaks for its group
+            self.counts[kind[first[i] : stops[i]], g] = counts[first[i] : stops[i]]
+        self.masks = np.zeros((-(-pool.n_classes // _BITS), len(number)), np.uint64)
+        for n, has in enumerate(self.counts > 0):
+            self.masks[n // _BITS] |= has.astype(np.uint64) << np.uint64(n % _BITS)
+
+    def within(self, types: list[int]) -> IntArray:
+        """Find the groups whose sentences hold none but these types."""
+        allowed = sum(1 << kind for kind in types)
+        others = ~allowed & ((1 << (_BITS * len(self.masks))) - 1)
+        forbidden = [others >> (_BITS * word) & (1 << _BITS) - 1 for word in range(len(self.masks))]
+        found = self.masks & np.array(forbidden, np.uint64)[:, None]
+        return np.flatnonzero(np.all(found == 0, axis=0))
+
+    def supply(self, most: int) -> IntArray:
+        """Count the entities of each type in sentences that hold at most so many of it, (n_classes,)."""
+        supply: IntArray = np.where(self.counts <= most, self.counts, 0) @ self.sizes
+        return supply
+
+
+class PackedCounts:
+    """Packed counts of groups of sentences.
+
+    The highest bit of each field is the *sign* of its type: no count reaches it, but a count plus `above[n]` does if it
+    is greater than n. So `(counts + above[n]) & signs` tells at once which types have more than n.
+    """
+
+    def __init__(self, counts: IntArray, most: int) -> None:
+        """Pack `counts` (n_types, G) of each group; up to `most` are added up, and one group more."""
+        self._width = (most + int(counts.max(initial=0))).bit_length() + 1
+        self._sign = 1 << (self._width - 1)
+        types = range(len(counts))
+        self.signs = self.of_types(types)
+        self.above = [sum((self._sign - 1 - n) << (self._width * kind) for kind in types) for n in range(most + 1)]
+        self.counts = [0] * counts.shape[1]  # of each group
+        for kind, group in zip(*(axis.tolist() for axis in np.nonzero(counts)), strict=True):
+            self.counts[group] += int(counts[kind, group]) << (self._width * kind)
+        self.types = [(packed + self.above[0]) & self.signs for packed in self.counts]  # the signs of each group
+
+    def of_types(self, types: Iterable[int]) -> int:
+        """Return the signs of some types."""
+        return sum(self._sign << (self._width * kind) for kind in types)
+
+    def values(self, packed: int, types: Iterable[int]) -> list[int]:
+        """Unpack the counts of some types."""
+        return [packed >> (self._width * kind) & self._sign - 1 for kind in types]

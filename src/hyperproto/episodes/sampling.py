@@ -1,24 +1,14 @@
 """The sampler that fits a pool: K~2K for sentences with a label for each word, N-way K-shot for everything else."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from hyperproto.data import Pool
-from hyperproto.episodes.episode import Episode
+from hyperproto.episodes.episode import Sampler
 from hyperproto.episodes.greedy import GreedySampler, Rule
 from hyperproto.episodes.sampler import EpisodeSampler
 from hyperproto.errors import EpisodeError
 
 QUERIES = 15  # a class, where nobody says how many
-
-
-class Sampler(Protocol):
-    """Episodes `0, 1, 2, ...` of a seed."""
-
-    query: int
-
-    def draw(self, count: int, start: int = 0) -> list[Episode]:
-        """Return episodes `start` to `start + count - 1`."""
 
 
 def make_sampler(

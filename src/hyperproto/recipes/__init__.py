@@ -1,8 +1,16 @@
 """Recipes: one training run, or one table of the paper, in a TOML file."""
 
-from hyperproto.recipes.files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
+from hyperproto.recipes.paper_tables import (
+    Column,
+    PaperTable,
+    Published,
+    builtin_tables,
+    read_table,
+    recipes_of,
+    table_name,
+)
+from hyperproto.recipes.recipe_files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
 from hyperproto.recipes.schema import WORDS, Augmentation, Optim, Paper, Recipe, Training, parse
-from hyperproto.recipes.tables import Column, Published, Table, builtin_tables, read_table, recipes_of, table_name
 
 __all__ = [
     "WORDS",
@@ -10,9 +18,9 @@ __all__ = [
     "Column",
     "Optim",
     "Paper",
+    "PaperTable",
     "Published",
     "Recipe",
-    "Table",
     "Training",
     "builtin_recipes",
     "builtin_tables",

@@ -8,7 +8,7 @@ import numpy as np
 
 from hyperproto import __version__
 from hyperproto.evaluation import Result, compare, mean_interval
-from hyperproto.recipes import Paper, Published, Table
+from hyperproto.recipes import Paper, PaperTable, Published
 from hyperproto.reports.table_runs import TableRun
 
 
@@ -94,7 +94,7 @@ class Group:
 class TableReport:
     """All that a report shows."""
 
-    table: Table
+    table: PaperTable
     episodes: int
     groups: list[Group]
     started: list[TableRun]  # runs that have no model yet

@@ -8,7 +8,7 @@ from typing import Any
 from hyperproto.encoders import ENCODERS, Encoder
 from hyperproto.encoders.images import ImageEncoder
 from hyperproto.errors import HyperProtoError
-from hyperproto.recipes import WORDS, Paper, Recipe, Table, parse, recipes_of
+from hyperproto.recipes import WORDS, Paper, PaperTable, Recipe, parse, recipes_of
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.metrics import validated
 from hyperproto.training.resolve import completed
@@ -45,7 +45,7 @@ class TableRun:
         return ", ".join(words) + (f"; {self.paper.note}" if self.paper.note else "")
 
 
-def find_runs(spec: str, table: Table, folder: Path) -> tuple[list[TableRun], dict[str, Paper], list[str]]:
+def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun], dict[str, Paper], list[str]]:
     """Look one and two levels below `folder` for runs of a table.
 
     A run belongs to it if its recipe says so, or if it was trained exactly as one of the table's recipes says: a run

@@ -10,7 +10,7 @@ from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
 from hyperproto.methods import METHODS, Method
 from hyperproto.progress import Show
-from hyperproto.recipes import Column, Table, read_table
+from hyperproto.recipes import Column, PaperTable, read_table
 from hyperproto.reports.table_results import Group, TableReport
 from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
 from hyperproto.training.selection import Source, run_source, select
@@ -107,7 +107,7 @@ def _draw(report: TableReport, column: Column, pool: Pool) -> list[Episode]:
 
 
 @contextmanager
-def _naming(table: Table, column: Column) -> Iterator[None]:
+def _naming(table: PaperTable, column: Column) -> Iterator[None]:
     """Say in an error which column it is about."""
     try:
         yield

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt, ValidationError
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.recipes.files import builtin_recipes, read_rows, read_toml
+from hyperproto.recipes.recipe_files import builtin_recipes, read_rows, read_toml
 from hyperproto.recipes.schema import Paper, Section, SomeShot, found_problems, problems_in_words
 
 # A mean and what follows its ±, in percent, as printed; a mean alone where nothing follows.
@@ -40,7 +40,7 @@ class Published(Section):
         return " ± ".join(f"{value:.2f}" for value in numbers.get(column, []))
 
 
-class Table(Section):
+class PaperTable(Section):
     """`[table]` with its published rows, in the paper's order."""
 
     name: str
@@ -80,7 +80,7 @@ def builtin_tables() -> list[str]:
     return [name for name in builtin_recipes() if "table" in read_toml(name)]
 
 
-def read_table(name: str) -> Table:
+def read_table(name: str) -> PaperTable:
     """Read and check a table: a built-in name, or a path that ends in .toml."""
     if not name.endswith(".toml") and name not in builtin_recipes():
         raise ConfigError(f"{unknown_name('table', name, builtin_tables())}. Your own: a path that ends in .toml")
@@ -89,9 +89,9 @@ def read_table(name: str) -> Table:
         raise ConfigError(f"{name} has no [table]. Those that come with the package: {', '.join(builtin_tables())}")
     try:
         own = {"published": raw["published"]} if "published" in raw else {}
-        table = Table.model_validate({**raw["table"], **own, "name": table_name(name)})
+        table = PaperTable.model_validate({**raw["table"], **own, "name": table_name(name)})
     except ValidationError as error:
-        found = problems_in_words(error, Table)
+        found = problems_in_words(error, PaperTable)
         problems = [words if words.startswith("published") else f"table.{words}" for words in found]
         raise found_problems(name, problems) from None
     problems = _contradictions(table)
@@ -115,7 +115,7 @@ def recipes_of(name: str) -> dict[str, Paper]:
     return found
 
 
-def _contradictions(table: Table) -> list[str]:
+def _contradictions(table: PaperTable) -> list[str]:
     """Find names that are given twice, and numbers of columns that there are not."""
     names = [column.name for column in table.columns]
     rows = [(row.method, row.backbone) for row in table.published]

@@ -13,7 +13,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.errors import EpisodeError
 
 
-def offsets_of(pool: Pool) -> IntArray:
+def sentence_offsets(pool: Pool) -> IntArray:
     """Where the words of each sentence begin and end; refuse a pool without sentences."""
     if pool.offsets is None:
         raise EpisodeError(f"{pool}: items of one unit; sentences with a label for each word are needed here")
@@ -34,7 +34,7 @@ def token_labels(pool: Pool, types: Sequence[int], items: IntArray) -> IntArray:
 
 def word_rows(pool: Pool, items: IntArray) -> IntArray:
     """Where in the pool the words of some sentences are, sentence after sentence."""
-    offsets = offsets_of(pool)
+    offsets = sentence_offsets(pool)
     starts = offsets[items]
     lengths = offsets[items + 1] - starts
     ends = np.cumsum(lengths)
