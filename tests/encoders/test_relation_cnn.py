@@ -75,7 +75,7 @@ def test_many_sentences_are_encoded_in_the_order_asked_for(vectors: str, monkeyp
     encoder = made(vectors, filters=6)
     prepared, order, seen = encoder.prepare(SENTENCES), np.array([2, 0, 1, 2, 2]), []
     expected = torch.stack([naive(encoder, SENTENCES[i]) for i in order])
-    for module in ("relation_cnn.BLOCK", "row_convolution.TOGETHER"):
+    for module in ("relation_cnn.BLOCK", "relation_cnn.TOGETHER"):
         monkeypatch.setattr(f"hyperproto.encoders.{module}", 2)
         seen.clear()
         torch.testing.assert_close(

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder, base, make_encoder, resolve_encoder, token_cache, vector_cache
+from hyperproto.encoders import Encoder, base, make_encoder, resolve_encoder, vector_cache, word_pieces
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE, find_model
-from hyperproto.encoders.spelling import spell
-from hyperproto.encoders.token_transformer import TokenTransformer
-from hyperproto.encoders.word_windows import best_windows, window_starts, word_windows
+from hyperproto.encoders.token_transformer import TokenTransformer, best_windows, window_starts, word_windows
+from hyperproto.encoders.word_pieces import spell
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import EncodedPool
 from tests.encoders.tiny_models import tiny_bert, tiny_roberta
@@ -181,7 +180,7 @@ def test_a_model_that_learns_has_gradients_and_dropout(bert: str) -> None:
 
 
 def test_sentences_are_tokenised_once(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_cache, "FEW", 2)
+    monkeypatch.setattr(word_pieces, "FEW", 2)
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     first = TokenTransformer(model=bert).prepare(SENTENCES)
     monkeypatch.setattr("hyperproto.encoders.token_transformer.spell", lambda *_, **__: pytest.fail("again"))

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from hyperproto.data import Pool
 from hyperproto.data.relations import Relation
-from hyperproto.encoders import base, make_encoder, resolve_encoder, token_cache
+from hyperproto.encoders import base, make_encoder, resolve_encoder, word_pieces
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE, find_model
 from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
-from hyperproto.encoders.text_transformer import TextTransformer, Tokens
+from hyperproto.encoders.transformer import TextTransformer, Tokens
 from hyperproto.errors import ConfigError, DataError
 from tests.encoders.tiny_models import WORDS, tiny_bert, tiny_roberta
 
@@ -373,7 +373,7 @@ def test_all_texts_go_to_the_tokenizer_in_one_call(bert: str, monkeypatch: pytes
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     """A cache that is used for few items, too, and the number of items each time that they are read."""
-    monkeypatch.setattr(token_cache, "FEW", 2)
+    monkeypatch.setattr(word_pieces, "FEW", 2)
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     found: list[int] = []
     read = RelationTransformer.read

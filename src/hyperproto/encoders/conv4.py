@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.encoders.base import Units
-from hyperproto.encoders.images import ImageEncoder
+from hyperproto.encoders.image_networks import ImageEncoder
 from hyperproto.errors import ConfigError
 
 BLOCKS = 4

@@ -1,5 +1,6 @@
 """The CNN of FewRel's baselines: words and their places, one convolution, the maximum over the sentence."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -14,9 +15,7 @@ from torch.nn import functional as F
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.data.relations import Relation, check_relations, uncased
 from hyperproto.encoders.base import Encoder, Units, offsets_of, rows_between
-from hyperproto.encoders.ragged import Ragged
-from hyperproto.encoders.row_convolution import convolved_maxima
-from hyperproto.encoders.window import window
+from hyperproto.encoders.ragged import Ragged, kept_positions
 from hyperproto.encoders.word_vectors import GLOVE, load_word_vectors
 
 BLOCK = 8192  # sentences whose words are looked at together when many are encoded
@@ -110,7 +109,7 @@ class RelationCNN(Encoder):
         too_long = np.flatnonzero(words.lengths > self.max_length)
         for n in too_long:
             entities = [(entity[0], entity[-1] + 1) for entity in (items[n]["head"], items[n]["tail"])]
-            kept = window(len(sentences[n]), entities, self.max_length)
+            kept = kept_positions(len(sentences[n]), entities, self.max_length)
             starts[n] = np.searchsorted(kept, starts[n])
             stays[words.offsets[n] : words.offsets[n + 1]] = np.isin(np.arange(len(sentences[n])), kept)
         if len(too_long):
@@ -165,3 +164,46 @@ class RelationCNN(Encoder):
 
 def _count(progress: Progress, before: int, total: int, done: int) -> None:
     progress(before + done, total)
+
+
+TOGETHER = 64  # sentences whose sums are made at once: they fit into the cache
+
+Rows = tuple[Tensor, IntArray]  # a table (n_rows, channels), and its row at each place
+
+
+@torch.no_grad()
+def convolved_maxima(
+    parts: Sequence[Rows], convolution: nn.Conv1d, offsets: IntArray, done: Callable[[int], None] | None = None
+) -> Tensor:
+    """Convolve the rows of all parts, side by side, and take the maximum over each sentence: (n, filters).
+
+    Sentences lie one after another, `offsets` apart; beyond the ends of each there is nothing, as with `padding=1`. It
+    is fast where those of one length lie together.
+    """
+    lengths = np.diff(offsets)
+    first, last = offsets[:-1][lengths > 0], offsets[1:][lengths > 0] - 1
+    before, here, behind = convolution.weight.unbind(-1)  # each (filters, channels)
+    gifts, places = [convolution.weight.new_zeros(1, len(here))], []  # row 0: nothing
+    n_gifts, channel = 1, 0
+    for table, rows in parts:
+        own = slice(channel, channel + table.shape[1])
+        for tap, step, ends in ((before, 1, first), (here, 0, []), (behind, -1, last)):
+            place = np.roll(rows, step) + n_gifts
+            place[ends] = 0
+            places.append(place)
+            gifts.append(table @ tap[:, own].T)
+            n_gifts += len(table)
+        channel = own.stop
+    all_gifts, index = torch.cat(gifts), torch.from_numpy(np.stack(places, 1).astype(np.int32))
+    maxima = convolution.weight.new_full((len(lengths), len(here)), -torch.inf)
+    ends = np.append(np.flatnonzero(np.diff(lengths)) + 1, len(lengths))  # of the runs of equal length
+    start = 0
+    while start < len(lengths):
+        stop = min(start + TOGETHER, int(ends[np.searchsorted(ends, start, side="right")]))
+        if lengths[start]:
+            sums = F.embedding_bag(index[offsets[start] : offsets[stop]], all_gifts, mode="sum")
+            torch.amax(sums.view(stop - start, int(lengths[start]), -1), 1, out=maxima[start:stop])
+        if done is not None:
+            done(stop)
+        start = stop
+    return maxima if convolution.bias is None else maxima + convolution.bias

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.data.relations import Relation, check_relations
-from hyperproto.encoders.text_transformer import TextTransformer, mean_of_real
-from hyperproto.encoders.transformer import Batch
+from hyperproto.encoders.transformer import Batch, TextTransformer, mean_of_real
 from hyperproto.errors import ConfigError
 
 MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind each
@@ -33,7 +32,7 @@ class RelationTransformer(TextTransformer):
     it reads the sentence as it is, and gives the mean. Both can be set otherwise.
 
     `dropout` is for training, on the vectors. A sentence of more than `max_length` pieces is cut, but neither head nor
-    tail is lost: see `window`.
+    tail is lost: see `kept_positions`.
     """
 
     name = "relation-transformer"

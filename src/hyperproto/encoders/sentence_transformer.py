@@ -7,8 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.text_transformer import TextTransformer, mean_of_real
-from hyperproto.encoders.transformer import Batch
+from hyperproto.encoders.transformer import Batch, TextTransformer, mean_of_real
 from hyperproto.errors import DataError
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from hyperproto.encoders._residual import ResidualNet, conv
+from hyperproto.encoders.image_networks import ResidualNet, conv
 from hyperproto.errors import ConfigError
 
 STEM = 16

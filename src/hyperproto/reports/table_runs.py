@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto.encoders import ENCODERS, Encoder
-from hyperproto.encoders.images import ImageEncoder
+from hyperproto.encoders.image_networks import ImageEncoder
 from hyperproto.errors import HyperProtoError
 from hyperproto.recipes import WORDS, Paper, PaperTable, Recipe, parse, recipes_of
 from hyperproto.training import Run, load_recipe

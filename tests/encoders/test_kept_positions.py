@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperproto.encoders.window import window
+from hyperproto.encoders.ragged import kept_positions
 
 Spans = list[tuple[int, int]]
 
@@ -42,7 +42,7 @@ def naive(length: int, spans: Spans, limit: int) -> list[int]:
 @given(texts())
 def test_is_the_definition(text: tuple[int, Spans, int]) -> None:
     length, spans, limit = text
-    kept = window(length, spans, limit)
+    kept = kept_positions(length, spans, limit)
     assert kept.dtype == np.int64
     assert kept.tolist() == naive(length, spans, limit)
 
@@ -50,7 +50,7 @@ def test_is_the_definition(text: tuple[int, Spans, int]) -> None:
 @given(texts())
 def test_promises(text: tuple[int, Spans, int]) -> None:
     length, spans, limit = text
-    kept = window(length, spans, limit).tolist()
+    kept = kept_positions(length, spans, limit).tolist()
     assert len(kept) == min(length, limit)
     assert kept == sorted(set(kept))
     assert set(kept) <= set(range(length))
@@ -67,7 +67,7 @@ def test_the_order_of_spans_does_not_matter(text: tuple[int, Spans, int], random
     length, spans, limit = text
     shuffled = list(spans)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert window(length, shuffled, limit).tolist() == window(length, spans, limit).tolist()
+    assert kept_positions(length, shuffled, limit).tolist() == kept_positions(length, spans, limit).tolist()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_the_order_of_spans_does_not_matter(text: tuple[int, Spans, int], random
     ],
 )
 def test_examples(spans: Spans, limit: int, kept: list[int]) -> None:
-    assert window(20, spans, limit).tolist() == list(kept)
+    assert kept_positions(20, spans, limit).tolist() == list(kept)
 
 
 def test_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="3 spans need 3 positions, and 2 are too few"):
-        window(20, [(0, 1), (5, 6), (8, 9)], 2)
+        kept_positions(20, [(0, 1), (5, 6), (8, 9)], 2)
     for spans in ([(3, 21)], [(-1, 2)], [(4, 3)]):
         with pytest.raises(ValueError, match="do not lie within the 20 positions there are"):
-            window(20, spans, 10)
+            kept_positions(20, spans, 10)

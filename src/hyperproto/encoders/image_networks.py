@@ -1,0 +1,64 @@
+"""Base classes of image encoders: bytes of the pool to centred floats, and the residual networks' shared parts."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.encoders.base import Encoder, Units
+from hyperproto.errors import DataError
+
+
+class ImageEncoder(Encoder):
+    """Base of the encoders of square images (n, S, S) or (n, S, S, C) of bytes; a subclass writes `forward`.
+
+    A batch stays bytes until `forward`, so that augmentation, and the way to a GPU, move a quarter of the memory.
+    """
+
+    @classmethod
+    def options_for(cls, pool: Pool) -> dict[str, Any]:
+        """Read channels and size off the images."""
+        shape = np.shape(pool.items)
+        if len(shape) not in (3, 4) or shape[1] != shape[2]:
+            name = cls.__name__.lower()
+            raise DataError(f"{pool}: {name} reads square images (n, S, S) or (n, S, S, C), but the items are {shape}")
+        return {"channels": shape[3] if len(shape) == 4 else 1, "size": shape[1]}
+
+    def collate(self, prepared: NDArray[np.uint8], index: IntArray) -> Tensor:
+        """Take the images at `index`, channels first."""
+        images = torch.from_numpy(np.asarray(prepared[index]))
+        return images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2)  # (n, C, H, W)
+
+    def centred(self, images: Tensor) -> Tensor:
+        """Bytes (or floats from 0 to 255, as augmentation makes them) to floats from -1 to 1."""
+        return images.sub(127.5).div_(127.5).contiguous(memory_format=torch.channels_last)
+
+
+class ResidualNet(ImageEncoder):
+    """Layers whose last one has `filters`; the vector of an image is the average over what remains of it."""
+
+    def __init__(self, layers: nn.Sequential, filters: int) -> None:
+        super().__init__()
+        self.layers = layers
+        self.feature_shape = (filters,)
+        # the same numbers, faster on a CPU
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
+
+    def forward(self, batch: Tensor) -> Units:
+        """Encode images (n, C, H, W)."""
+        return Units.one_each(self.layers(self.centred(batch)).mean((2, 3)))
+
+
+def conv(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Conv2d:
+    """Make a `width` x `width` convolution that keeps the image's size, but for its stride."""
+    layer = nn.Conv2d(inputs, outputs, width, stride, padding=width // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")  # variance 2 / (width**2 * outputs)
+    return layer
+
+
+def conv_norm(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Sequential:
+    """Make a convolution and its batch norm."""
+    return nn.Sequential(conv(inputs, outputs, width, stride), nn.BatchNorm2d(outputs))
