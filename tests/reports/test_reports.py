@@ -1,6 +1,5 @@
-"""Figures are PNGs of a sensible size, the page is self-contained, the demo writes what it says."""
+"""Figures are PNGs of a sensible size, the page is self-contained."""
 
-import json
 import re
 from collections.abc import Callable
 from io import BytesIO, StringIO
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
@@ -15,12 +15,12 @@ from hyperproto.data import Pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.evaluation import Result
 from hyperproto.progress import progress_bar
-from hyperproto.reports import demo, figures
+from hyperproto.reports import figures
 from hyperproto.reports.comparison import describe, results_table
 from hyperproto.reports.page import Page
 
 
-def picture(png: bytes) -> np.ndarray:
+def picture(png: bytes) -> NDArray[np.uint8]:
     return np.asarray(Image.open(BytesIO(png)).convert("L"))
 
 
@@ -88,27 +88,3 @@ def test_the_bar_shows_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("work") as show:
         show(3, 10, "note")
     assert "work" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole job with 4 filters, 3 steps and 20 episodes: every part of the report is there."""
-    real = demo.load_recipe
-    small = ["training.steps=3", "training.log_every=1", "encoder.filters=4", "episodes.way=5", "validation.episodes=5"]
-    monkeypatch.setattr(demo, "load_recipe", lambda name: real(name, small))
-    monkeypatch.setattr(demo, "EPISODES", 20)
-    console = Console(width=200, record=True, file=StringIO())
-    report = demo.run_demo(tmp_path / "demo", console)
-    saved = json.loads((tmp_path / "demo" / "report.json").read_text())
-    assert saved["results"] == report["results"]
-    methods = {(row["method"], row["fit"]) for row in saved["results"]}
-    assert methods >= {("hyperproto", fit) for fit in ("bayes", "unbiased", "paper", "point")}
-    assert methods >= {(name, "point") for name in ("protonet", "cosine", "simpleshot", "nearest", "logistic")}
-    shots = [1, 5, [1, 1, 2, 5, 20]]
-    assert [shot for shot in shots if shot not in [row["shot"] for row in saved["results"]]] == []
-    labels = {row["label"] for row in saved["results"]}
-    assert labels == {row[key] for row in saved["comparisons"] for key in ("a", "b")}
-    assert len({(json.dumps(row["shot"]), row["episode_hash"]) for row in saved["results"]}) == 3
-    html = (tmp_path / "demo" / "report.html").read_text()
-    assert html.count("<img") == 5
-    assert "hyperproto bayes unit" in console.export_text()

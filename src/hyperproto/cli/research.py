@@ -46,7 +46,7 @@ def demo(
     json_file: JsonFile = None,
 ) -> None:
     """Train ProtoNet and HyperProto on the built-in glyphs; compare them, and simple baselines, on unseen scripts."""
-    from hyperproto.reports.demo import run_demo
+    from hyperproto.studies.demo import run_demo
 
     report = run_demo(out, Console(stderr=json_file == "-"))
     if json_file:
@@ -200,7 +200,7 @@ def report(
     from hyperproto.files import atomic_write
     from hyperproto.progress import progress_bar
     from hyperproto.reports.table_text import caption, markdown, rich_table
-    from hyperproto.reports.tables import make_report
+    from hyperproto.studies.paper_table import make_report
 
     with progress_bar("report") as show:
         made = make_report(table, runs, episodes, show)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import prior_ratio
+from hyperproto.studies import prior_ratio_choice
 from hyperproto.training import load_recipe, train
 
 SMALL = ["encoder.filters=4", "training.steps=2", "training.validate_every=2", "validation.episodes=4"]
@@ -18,9 +18,9 @@ def test_ratios_are_measured_and_tuned_on_validation_classes(
     monkeypatch.chdir(tmp_path)
     run = train(load_recipe("glyphs:protonet", SMALL), "run")
     command = ["run", "--split", "test", "--episodes", "5", "--choice-episodes", "4", "--json", "found.json"]
-    prior_ratio.main(command)
+    prior_ratio_choice.main(command)
     found = json.loads(Path("found.json").read_text())
-    assert found["command"] == "python -m experiments.prior_ratio " + " ".join(command)
+    assert found["command"] == "python -m hyperproto.studies.prior_ratio_choice " + " ".join(command)
     assert (found["split"], found["chosen_on"]) == ("test", "glyphs (val)")
     means = found["validation_accuracy"]
     assert {"measured", "measured, whitened"} < set(means)

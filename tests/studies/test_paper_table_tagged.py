@@ -11,7 +11,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, f1_interval, tag_episodes
 from hyperproto.recipes import read_table
 from hyperproto.reports.table_text import caption, lines, markdown
-from hyperproto.reports.tables import make_report
+from hyperproto.studies.paper_table import make_report
 from hyperproto.training import load_recipe, train
 from tests.episodes.tagged import random_sentences
 from tests.words import register, write_conll

@@ -1,4 +1,7 @@
-"""Every number of the experiments as one page: `python -m experiments.markdown results > docs/intents.md`."""
+"""Every number of the study of intents as one page.
+
+python -m hyperproto.reports.intents_page results > results/intents.md
+"""
 
 import json
 import sys
@@ -21,7 +24,8 @@ def page(folder: Path) -> str:
         "",
         "Frozen MiniLM, all classes and all test texts at once; means over draws of the support, the best of a",
         "column in bold. The files named hold each draw, intervals and the hashes of the supports. What it comes to:",
-        "[estimators.md](estimators.md). Made by `python -m experiments.markdown results > docs/intents.md`.",
+        "[estimators.md](../docs/estimators.md). Made by",
+        "`python -m hyperproto.reports.intents_page results > results/intents.md`.",
     ]
     for file in sorted(folder.glob("intents-*.json")):
         lines += ["", *section(file)]
@@ -90,4 +94,4 @@ def _number(value: float, measure: str) -> str:
 
 
 if __name__ == "__main__":
-    print(page(Path(sys.argv[1])), end="")
+    sys.stdout.write(page(Path(sys.argv[1])))

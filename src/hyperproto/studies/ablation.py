@@ -1,14 +1,12 @@
 """What the paper's gain is made of: one thing changed in training at a time, every encoder scored by every closed form.
 
-    python -m experiments.ablation fewrel --seeds 0 1 2 --json results/fewrel-cnn-ablation.json
+    python -m hyperproto.studies.ablation fewrel --seeds 0 1 2 --json results/fewrel-cnn-ablation.json
 
 trains what is not there yet (each variant and seed has a folder below runs/, and a killed run goes on) and scores all
 on the same episodes. `fewrel-held-out` keeps 16 of the training relations to score on: what is chosen is chosen there.
 """
 
 import argparse
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +16,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments.tables import written
 from hyperproto.data import open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import make_sampler
 from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
 from hyperproto.files import atomic_write
 from hyperproto.progress import progress_bar
+from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import run_source, select
 
@@ -185,7 +183,7 @@ def _title(row: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, score, show, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.ablation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.ablation", description=__doc__)
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--variants", type=int, nargs="+", default=list(range(len(TRAINED))), help="rows of TRAINED")
@@ -205,11 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table.add_row(*row)
     Console(width=200).print(table)
     if options.json:
-        given = sys.argv[1:] if arguments is None else arguments
-        command = shlex.join(["python", "-m", "experiments.ablation", *given])
+        command = command_of("ablation", arguments)
         facts = {"recipe": study.recipe, "query": study.query, "episodes": options.episodes, "seeds": options.seeds}
-        with atomic_write(options.json) as file:
-            file.write(written({"command": command, **facts, "results": found}).encode())
+        write_results(options.json, {"command": command, **facts, "results": found})
         with atomic_write(options.json.with_suffix(".md")) as file:
             file.write(markdown(found, command, options.episodes).encode())
 

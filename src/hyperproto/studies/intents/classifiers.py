@@ -1,4 +1,4 @@
-"""Who competes: HypersphereClassifier in every form, and scikit-learn's classifiers, each with every transform."""
+"""HypersphereClassifier in every form, and scikit-learn's classifiers, each with every transform."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,17 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import normalize
 
-from experiments.feature_transform import Features
-from experiments.folds import folds
 from hyperproto import HypersphereClassifier
 from hyperproto.regions import REGIONS
 from hyperproto.transforms import TRANSFORMS
@@ -25,6 +23,7 @@ STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # C, of which cross-validation chooses
 PLAIN = 1.0  # C where no class has two examples
 SHRINKAGES = (0.1, 0.5, 0.9)
 BALANCED = "balanced_accuracy"  # what is cross-validated: the test texts are about as many of each class
+FOLDS = 3
 EXACT = 1e-6  # where logistic regression stops; at scikit-learn's default it stops long before it is fitted
 OURS = "hypersphere sphere bayes"
 
@@ -32,7 +31,7 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """A method with a transform. `make` is told the labels of the support; it gives None where the method cannot be."""
 
     method: str
@@ -40,13 +39,8 @@ class Contender:
     make: Callable[[Labels], Any]
     twin: str | None = None  # the method that it is where all classes have as many examples
 
-    @property
-    def name(self) -> str:
-        """For tables."""
-        return f"{self.method} {self.transform}"
 
-
-def contenders(prior_ratio: float) -> list[Contender]:
+def candidates(prior_ratio: float) -> list[Candidate]:
     """All of them."""
     found = []
     for transform in TRANSFORMS:
@@ -54,9 +48,9 @@ def contenders(prior_ratio: float) -> list[Contender]:
             for mode in cls.modes:
                 settings: dict[str, Any] = {"region": region, "fit_mode": mode, "feature_transform": transform}
                 settings["prior_ratio"] = prior_ratio
-                found.append(Contender(f"hypersphere {region} {mode}", transform, _ours(settings)))
+                found.append(Candidate(f"hypersphere {region} {mode}", transform, _ours(settings)))
         for name, make in BASELINES.items():
-            found.append(Contender(name, transform, _behind(transform, make), TWINS.get(name)))
+            found.append(Candidate(name, transform, _behind(transform, make), TWINS.get(name)))
     return found
 
 
@@ -67,9 +61,32 @@ def _ours(settings: dict[str, Any]) -> Callable[[Labels], Any]:
 def _behind(transform: str, make: Callable[[Labels], Any]) -> Callable[[Labels], Any]:
     def made(y: Labels) -> Any:
         classifier = make(y)
-        return None if classifier is None else make_pipeline(Features(transform), classifier)
+        return None if classifier is None else make_pipeline(SupportTransform(transform), classifier)
 
     return made
+
+
+class SupportTransform(TransformerMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """The feature transforms for scikit-learn's classifiers: `none`, `unit` or `center-unit`.
+
+    `center-unit` first subtracts the mean of the class means of the support, as HypersphereClassifier does.
+    """
+
+    def __init__(self, name: str = "none") -> None:
+        self.name = name
+
+    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
+        """Find what to subtract."""
+        self.mean_ = np.mean([X[y == label].mean(axis=0) for label in np.unique(y)], axis=0)
+        return self
+
+    def transform(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Transform rows."""
+        if self.name == "none":
+            return X
+        moved = X - self.mean_ if self.name == "center-unit" else X
+        unit: NDArray[Any] = normalize(moved)
+        return unit
 
 
 class CosinePrototypes(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -91,6 +108,19 @@ class CosinePrototypes(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         """The largest."""
         predicted: Labels = self.classes_[self.decision_function(X).argmax(axis=1)]
         return predicted
+
+
+def folds(y: Labels) -> PredefinedSplit | None:
+    """Split for cross-validation: the examples of each class go to the folds in turn, a single one always trains.
+
+    None where every class has a single example.
+    """
+    fold = np.full(len(y), -1)  # always in the training part
+    for label in np.unique(y):
+        own = np.flatnonzero(y == label)
+        if len(own) > 1:
+            fold[own] = np.arange(len(own)) % FOLDS
+    return PredefinedSplit(fold) if (fold >= 0).any() else None
 
 
 def logistic(y: Labels, class_weight: str | None = None) -> Any:

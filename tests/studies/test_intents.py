@@ -1,4 +1,4 @@
-"""The experiments run, on small made-up classes; what they draw, transform and measure is what they say."""
+"""The studies of intents run, on small made-up classes; what they draw, transform and measure is what they say."""
 
 import json
 import math
@@ -6,68 +6,78 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
-from experiments import __main__ as program
-from experiments.accuracy import accuracy
-from experiments.calibration import BINS, expected_calibration_error
-from experiments.contenders import BASELINES, TWINS, CosinePrototypes, contenders, discriminant, searched_discriminant
-from experiments.draws import SHOTS, draw
-from experiments.feature_transform import Features
-from experiments.folds import folds
-from experiments.intents import Intents, load_intents
-from experiments.markdown import page
-from experiments.outside import separation
-from experiments.rows import Tally
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.studies.intents import __main__ as program
+from hyperproto.studies.intents.accuracy import accuracy
+from hyperproto.studies.intents.calibration import BINS, expected_calibration_error
+from hyperproto.studies.intents.classifiers import (
+    BASELINES,
+    TWINS,
+    CosinePrototypes,
+    SupportTransform,
+    candidates,
+    discriminant,
+    folds,
+    searched_discriminant,
+)
+from hyperproto.studies.intents.open_set import separation
+from hyperproto.studies.intents.over_draws import OverDraws
+from hyperproto.studies.intents.supports import SHOTS, Supports, draw
+from hyperproto.studies.intents.texts import Intents, load_intents
 from tests.encoders.tiny_models import tiny_bert
 
 LABELS = np.repeat(np.arange(6), 25)
 
 
-def made_up(outside=20):
+def made_up(outside: int = 20) -> Intents:
     random = np.random.default_rng(0)
     centers = 2 * random.normal(size=(7, 8))
 
-    def rows(labels):
-        return (centers[labels] + random.normal(size=(len(labels), 8))).astype(np.float32)
+    def rows(labels: NDArray[np.int64]) -> NDArray[np.float32]:
+        x: NDArray[np.float32] = (centers[labels] + random.normal(size=(len(labels), 8))).astype(np.float32)
+        return x
 
     test_y = np.repeat(np.arange(6), 10)
     names = [f"class {n}" for n in range(6)]
     return Intents("made up", "test", names, rows(LABELS), LABELS, rows(test_y), test_y, rows(np.full(outside, 6)))
 
 
-@pytest.mark.parametrize("experiment", program.EXPERIMENTS)
-def test_every_experiment_runs_and_writes_its_numbers(experiment, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("study", program.STUDIES)
+def test_every_study_runs_and_writes_its_numbers(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(program, "load_intents", lambda *_: made_up())
     file = tmp_path / "found.json"
-    arguments = [experiment, "--data", "clinc150", "--draws", "2", "--shots", "1", "5", "unequal", "--json", str(file)]
+    arguments = [study, "--data", "clinc150", "--draws", "2", "--shots", "1", "5", "unequal", "--json", str(file)]
     program.main(arguments)
     content = json.loads(file.read_text())
     assert len(file.read_text().splitlines()) < 40 + len(content["results"]) + len(content.get("comparisons", []))
-    assert content["command"] == f"python -m experiments {' '.join(arguments)}"
+    assert content["command"] == f"python -m hyperproto.studies.intents {' '.join(arguments)}"
     assert (content["classes"], content["texts"]) == (6, {"train": 150, "test": 60, "outside": 20})
     assert content["supports"].keys() == {"1", "5", "unequal"}
     assert all(len(set(hashes)) == 2 for hashes in content["supports"].values())
     measures = [value for row in content["results"] for value in row.values() if isinstance(value, dict)]
     assert all(len(value["draws"]) == 2 for value in measures)
     assert all(value["mean"] == pytest.approx(np.mean(value["draws"]), abs=1e-4) for value in measures)
-    if experiment != "coverage":
+    if study != "coverage":
         assert all(
             "difference" in value for row in content["comparisons"] for value in row.values() if type(value) is dict
         )
         assert len(content["comparisons"]) == len(content["results"]) - 3
     printed = capsys.readouterr()
-    assert "shots unequal: draw 2 of 2" in printed.err
+    assert "made up" in printed.err
     assert "mean ± 95 % interval over draws" in printed.out
 
 
-def test_accuracy_is_that_of_the_classifier():
+def test_accuracy_is_that_of_the_classifier() -> None:
     data = made_up()
-    found = accuracy(data, ["5"], 2, 4.0)
+    found = accuracy(data, Supports(LABELS, ["5"], 2), 4.0)
     rows = {(row["method"], row["transform"]): row for row in found["results"]}
-    assert len(rows) == len(contenders(4.0))
+    assert len(rows) == len(candidates(4.0))
     for index in range(2):
         support = draw(LABELS, "5", index).rows
         model = HypersphereClassifier(feature_transform="none").fit(data.train[support], LABELS[support])
@@ -80,7 +90,7 @@ def test_accuracy_is_that_of_the_classifier():
         assert twin["accuracy"] == rows["logistic regression", transform]["accuracy"]
 
 
-def test_draws_are_nested_and_the_same_everywhere():
+def test_draws_are_nested_and_the_same_everywhere() -> None:
     one, five, ten = (draw(LABELS, shots, 3).rows for shots in ("1", "5", "10"))
     assert np.bincount(LABELS[five]).tolist() == [5] * 6
     assert set(one) < set(five) < set(ten)
@@ -91,7 +101,15 @@ def test_draws_are_nested_and_the_same_everywhere():
         draw(LABELS, "30", 0)
 
 
-def test_unequal_counts_are_drawn_with_probability_one_over_k():
+def test_how_far_it_is() -> None:
+    said: list[tuple[int, int, str]] = []
+    supports = Supports(LABELS, ["1", "5"], 2, lambda done, total, note="": said.append((done, total, note)))
+    assert [shots for shots, _ in supports] == ["1", "1", "5", "5"]
+    assert said[0] == (0, 4, "shots 1: draw 1 of 2")
+    assert said[3:] == [(3, 4, "shots 5: draw 2 of 2"), (4, 4, "")]
+
+
+def test_unequal_counts_are_drawn_with_probability_one_over_k() -> None:
     labels = np.repeat(np.arange(300), 20)
     counts = np.concatenate([np.bincount(labels[draw(labels, "unequal", n).rows]) for n in range(20)])
     total = sum(1 / k for k in range(1, 21))
@@ -101,9 +119,11 @@ def test_unequal_counts_are_drawn_with_probability_one_over_k():
         assert np.mean(counts == k) == pytest.approx(expected, abs=4 * math.sqrt(expected / len(counts)))
 
 
-def test_folds_leave_no_class_out():
+def test_folds_leave_no_class_out() -> None:
     y = np.array([0, 0, 1, 2, 2, 2, 2])
-    split = list(folds(y).split())
+    made = folds(y)
+    assert made is not None
+    split = list(made.split())
     assert len(split) == 3
     for train, test in split:
         assert set(y[train]) == {0, 1, 2}
@@ -113,16 +133,16 @@ def test_folds_leave_no_class_out():
 
 
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
-def test_others_see_the_vectors_that_ours_do(transform):
+def test_others_see_the_vectors_that_ours_do(transform: str) -> None:
     data = made_up()
     rows = draw(LABELS, "unequal", 0).rows
     x, y = data.train[rows], LABELS[rows]
     ours = HypersphereClassifier(feature_transform=transform).fit(x, y)
-    seen = Features(transform).fit(x, y).transform(data.test)
+    seen = SupportTransform(transform).fit(x, y).transform(data.test)
     np.testing.assert_allclose(seen, ours._model().prepare(data.test), atol=1e-5)
 
 
-def test_cosine_prototypes():
+def test_cosine_prototypes() -> None:
     data = made_up()
     model = CosinePrototypes().fit(data.train, LABELS)
     centers = np.stack([normalize(data.train[n == LABELS]).mean(0) for n in range(6)])
@@ -130,7 +150,7 @@ def test_cosine_prototypes():
     assert model.predict(data.test).tolist() == expected
 
 
-def test_discriminant_analysis_needs_more_examples_than_classes():
+def test_discriminant_analysis_needs_more_examples_than_classes() -> None:
     assert discriminant(np.arange(5)) is None
     assert searched_discriminant(np.arange(5)) is None
     assert searched_discriminant(np.array([0, 0, 1, 1])).shrinkage == 0.5  # half of these are as many as the classes
@@ -138,7 +158,7 @@ def test_discriminant_analysis_needs_more_examples_than_classes():
     assert set(TWINS) | set(TWINS.values()) <= set(BASELINES)
 
 
-def test_calibration_error_is_that_of_a_loop():
+def test_calibration_error_is_that_of_a_loop() -> None:
     random = np.random.default_rng(0)
     probability = random.dirichlet(np.ones(4) / 2, 500)
     probability[0] = [1, 0, 0, 0]
@@ -156,30 +176,30 @@ def test_calibration_error_is_that_of_a_loop():
     assert expected_calibration_error(probability, y) == pytest.approx(expected)
 
 
-def test_separation():
+def test_separation() -> None:
     scores, strange = np.array([*range(100), 94.5, 200.0]), np.array([False] * 100 + [True] * 2)
     found = separation(scores, strange)
     assert found["auroc"] == pytest.approx((95 + 100) / 200)
     assert found["fpr95"] == 0.5  # 95 of 100 lie up to 94 or 95: 94.5 passes, 200 does not
 
 
-def test_paired_differences():
-    tally = Tally("shots", "method")
+def test_paired_differences() -> None:
+    values = OverDraws("shots", "method")
     for ours, theirs in ((0.9, 0.8), (0.7, 0.7), (0.8, 0.9)):
-        tally.add(("1", "ours"), accuracy=ours)
-        tally.add(("1", "theirs"), accuracy=theirs)
-    [row] = tally.against(("ours",), ["accuracy"])
+        values.add(("1", "ours"), accuracy=ours)
+        values.add(("1", "theirs"), accuracy=theirs)
+    [row] = values.against(("ours",), ["accuracy"])
     assert (row["shots"], row["method"], row["accuracy"]["larger"]) == ("1", "theirs", 1)
     assert row["accuracy"]["difference"] == pytest.approx(0, abs=1e-12)
     assert row["accuracy"]["ci95"] == pytest.approx(4.302653 * 0.1 / math.sqrt(3), abs=1e-5)
-    one = Tally("shots", "method")
+    one = OverDraws("shots", "method")
     one.add(("1", "ours"), accuracy=0.5)
     assert one.rows() == [
         {"shots": "1", "method": "ours", "accuracy": {"mean": 0.5, "ci95": None, "std": None, "draws": [0.5]}}
     ]
 
 
-def test_the_files_of_the_releases_are_read(tmp_path, monkeypatch):
+def test_the_files_of_the_releases_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
     model = str(tiny_bert(tmp_path / "bert"))
     folder = tmp_path / "intents"
@@ -204,7 +224,9 @@ def test_the_files_of_the_releases_are_read(tmp_path, monkeypatch):
         load_intents("banking77", "valid", model)
 
 
-def test_mistakes_are_said_in_one_line(tmp_path, monkeypatch, capsys):
+def test_mistakes_are_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match="1"):
         program.main(["accuracy", "--data", "hwu64"])
@@ -214,41 +236,3 @@ def test_mistakes_are_said_in_one_line(tmp_path, monkeypatch, capsys):
         program.main(["outside", "--data", "hwu64"])
     assert "error: made up has no texts outside its classes; use clinc150" in capsys.readouterr().err
     assert SHOTS == ("1", "2", "5", "10", "unequal")
-
-
-def test_the_page_shows_what_the_files_hold(tmp_path):
-    def of(mean):
-        return {"mean": mean, "ci95": 0.01, "std": 0.02, "draws": [mean, mean]}
-
-    def pair(value):
-        return {"difference": value, "ci95": 0.015, "larger": 1}
-
-    names = {"method": "a", "transform": "unit"}
-    content = {
-        "command": "python -m experiments accuracy --data hwu64",
-        "data": "hwu64",
-        "split": "test",
-        "classes": 64,
-        "texts": {"test": 1076},
-        "reference": "a unit",
-        "results": [
-            {"shots": "1", **names, "accuracy": of(0.5), "fit_seconds": of(0.25)},
-            {"shots": "5", **names, "accuracy": of(0.7), "fit_seconds": of(0.5)},
-            {"shots": "5", **names, "method": "b", "accuracy": of(0.81), "fit_seconds": of(0.125)},
-            {"shots": "5", **names, "transform": "none", "accuracy": of(0.9), "fit_seconds": of(0.125)},
-        ],
-        "comparisons": [{"shots": "5", "method": "b", "transform": "unit", "accuracy": pair(-0.11)}],
-    }
-    (tmp_path / "intents-hwu64.json").write_text(json.dumps(content))
-    text = page(tmp_path)
-    assert "`python -m experiments accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
-    assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | **50.0** | 70.0 |\n| b | - | **81.0** |\n" in text
-    assert "| a | **0.250** | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
-    assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | **90.0** |\n" in text
-    assert "a unit less the others, transform unit, paired over draws" in text
-    assert "| b | -11.0 ± 1.5 |" in text
-
-
-def test_the_page_in_the_documentation_is_that_of_the_results():
-    root = Path(program.__file__).parents[1]
-    assert (root / "docs" / "intents.md").read_text() == page(root / "results")

@@ -1,6 +1,6 @@
 """Which prior_ratio a trained encoder wants: measured on its validation classes, tuned on them, or the default 4.
 
-    python -m experiments.prior_ratio RUN --split test --json FILE
+    python -m hyperproto.studies.prior_ratio_choice RUN --split test --json FILE
 
 `RUN` is a trained run; its validation classes give the measured ratios (in the space as it is, and whitened) and the
 tuned one (the best of GRID by the mean accuracy of five kinds of episodes). Then all are scored on another split.
@@ -8,7 +8,6 @@ tuned one (the best of GRID by the mean accuracy of five kinds of episodes). The
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any
 
 import torch
 
-from experiments.tables import written
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import FeatureTransform
 from hyperproto.episodes import make_sampler
 from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
-from hyperproto.files import atomic_write
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
+from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training.selection import run_source, select
 
 GRID = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -63,7 +61,7 @@ def measured(run: str, pool: Pool, transform: str) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, tune, report, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.prior_ratio", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.prior_ratio_choice", description=__doc__)
     parser.add_argument("run")
     parser.add_argument("--data", help="default: what the run was trained on")
     parser.add_argument("--split", required=True, help="what is reported")
@@ -96,11 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             row = {"prior_ratio": name, "value": ratio, **shape, "accuracy": round(mean, 5), "ci95": round(ci95, 5)}
             row |= {"over_default": round(difference, 5), "over_default_ci95": round(half, 5)}
             rows.append({**row, "episode_hash": result.settings["episode_hash"]})
-            print(
-                f"{name:20}{ratio:8.3f}  {shape['way']}-way {shape['shot']}: {100 * mean:.2f} ({100 * difference:+.2f})"
-            )
+            words = f"{name:20}{ratio:8.3f}  {shape['way']}-way {shape['shot']}"
+            sys.stdout.write(f"{words}: {100 * mean:.2f} ({100 * difference:+.2f})\n")
     if options.json:
-        command = ["python", "-m", "experiments.prior_ratio", *(sys.argv[1:] if arguments is None else arguments)]
+        command = command_of("prior_ratio_choice", arguments)
         facts = {
             "data": pool.name,
             "split": pool.split,
@@ -109,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "episodes": options.episodes,
             "validation_accuracy": {str(k): round(float(m), 5) for k, m in zip([*found, *GRID], means, strict=True)},
         }
-        with atomic_write(options.json) as file:
-            file.write(written({"command": shlex.join(command), **facts, "results": rows}).encode())
+        write_results(options.json, {"command": command, **facts, "results": rows})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Every number of `experiments.words` as one page: `python -m experiments.words_page results > docs/few-nerd.md`."""
+"""Every number of `studies.entity_grid` as one page.
+
+python -m hyperproto.reports.entities_page results > results/few-nerd.md
+"""
 
 import json
 import sys
@@ -39,8 +42,8 @@ def page(folder: Path) -> str:
         "# Few-NERD INTER: every number",
         "",
         "In per cent, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev for",
-        "each method (the files `-choices`). What it comes to: [entities.md](entities.md). Made by",
-        "`python -m experiments.words_page results > docs/few-nerd.md`.",
+        "each method (the files `-choices`). What it comes to: [entities.md](../docs/entities.md). Made by",
+        "`python -m hyperproto.reports.entities_page results > results/few-nerd.md`.",
     ]
     for file in sorted(folder.glob("fewnerd-*.json")):
         content = json.loads(file.read_text())
@@ -83,4 +86,4 @@ def _signed(pair: Sequence[float] | None) -> str:
 
 
 if __name__ == "__main__":
-    print(page(Path(sys.argv[1])), end="")
+    sys.stdout.write(page(Path(sys.argv[1])))

@@ -19,7 +19,7 @@ from hyperproto.evaluation import evaluate_contenders
 from hyperproto.reports.table_results import TableReport
 from hyperproto.reports.table_runs import options_from_data
 from hyperproto.reports.table_text import caption, lines, markdown, rich_table
-from hyperproto.reports.tables import make_report
+from hyperproto.studies.paper_table import make_report
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import run_source, select
 from tests.training.conftest import TINY
@@ -184,7 +184,12 @@ def test_a_pool_is_encoded_once_a_run(table: str, runs: Path, monkeypatch: pytes
     made(table, runs, "protonet")
     encoder = ENCODERS.get("tiny")
     real, calls = encoder.encode_all, []
-    monkeypatch.setattr(encoder, "encode_all", lambda *args: calls.append(1) or real(*args))
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(encoder, "encode_all", counted)
     report(table, runs)
     assert len(calls) == 1
 

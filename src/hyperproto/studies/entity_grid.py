@@ -1,4 +1,7 @@
-"""Few-NERD, every method three ways: `python -m experiments.words choose ...` on dev, then `... report ...` on test.
+"""Few-NERD, every method with three decisions: settings chosen on dev (`choose`), reported on test (`report`).
+
+    python -m hyperproto.studies.entity_grid choose --encoder minilm --json CHOICES
+    python -m hyperproto.studies.entity_grid report --encoder minilm --choices CHOICES --json FILE
 
 A method labels word by word (`words`), by the best path through a sentence (`path`), or by that and what the training
 data say of O (`path, O`). Transform, temperature and the weight of O are chosen for each by the mean F1 of two kinds of
@@ -8,7 +11,6 @@ chooses nothing.
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -20,7 +22,6 @@ from typing import Any
 
 import torch
 
-from experiments.tables import written
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, GreedySampler, episodes_hash
 from hyperproto.evaluation import (
@@ -32,8 +33,8 @@ from hyperproto.evaluation import (
     tag_alike,
     tagged_metrics,
 )
-from hyperproto.files import atomic_write
 from hyperproto.methods import Method
+from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training.selection import Source, encoder_source, run_source, select
 
 DATA = "fewnerd"
@@ -67,7 +68,7 @@ BASELINES = ("protonet", "cosine")  # which all others are compared with, on the
 
 
 @dataclass(frozen=True)
-class Way:
+class DecisionRule:
     """How a method decides, given its scores."""
 
     name: str
@@ -98,23 +99,23 @@ def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[st
             [contender] = select([source], [name], [fit], [transform_name], complete)
             method, transform = contender.on(encoded.units.x.device)
             scale = _scale(next(iter(score_episodes(method, transform, encoded, episodes[1][:20])))[1])
-            ways = list(_ways(scale))
-            methods = [way.of(method) for way in ways]
+            rules = list(_rules(scale))
+            methods = [rule.of(method) for rule in rules]
             tags = {shot: tag_alike(methods, transform, encoded, drawn) for shot, drawn in episodes.items()}
-            for number, way in enumerate(ways):
+            for number, rule in enumerate(rules):
                 found = {f"{shot} shots": _short(tags[shot][number], pool) for shot in CHOICES}
-                row = {"method": name, "fit": fit, "transform": transform_name, "decided": way.name}
+                row = {"method": name, "fit": fit, "transform": transform_name, "decided": rule.name}
                 mean = sum(each["f1"] for each in found.values()) / len(found)
-                yield {**row, "options": {**own, **way.options}, "mean_f1": round(mean, 5), **found}
+                yield {**row, "options": {**own, **rule.options}, "mean_f1": round(mean, 5), **found}
 
 
-def _ways(scale: float) -> Iterator[Way]:
-    yield Way("words", {})
+def _rules(scale: float) -> Iterator[DecisionRule]:
+    yield DecisionRule("words", {})
     for share in SHARES:
         path = {"path": True, "temperature": float(f"{share * scale:.2g}")}
-        yield Way("path", path)
+        yield DecisionRule("path", path)
         for weight in WEIGHTS:
-            yield Way("path, O", {**path, "outside_weight": weight})
+            yield DecisionRule("path, O", {**path, "outside_weight": weight})
 
 
 def _scale(scores: torch.Tensor) -> float:
@@ -188,7 +189,9 @@ def _episodes(pool: Pool, way: int, shot: int, number: int, seed: int, least_spa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, saying every row, and write JSON."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.words", description="Methods that label words.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hyperproto.studies.entity_grid", description="Methods that label words."
+    )
     parser.add_argument("step", choices=("choose", "report"))
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--encoder", help="a ready encoder, such as minilm")
@@ -219,12 +222,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = report(source, pool, chosen, product(options.ways, options.shots), **drawn)
     rows = []
     for row in found:
-        print(json.dumps(row), file=sys.stderr, flush=True)
+        sys.stderr.write(f"{json.dumps(row)}\n")
         rows.append(row)
-    command = shlex.join(["python", "-m", "experiments.words", *(sys.argv[1:] if arguments is None else arguments)])
-    content = {"command": command, "data": DATA, "split": split, "encoder": source.label, "results": rows}
-    with atomic_write(options.json) as file:
-        file.write(written(content).encode())
+    content = {
+        "command": command_of("entity_grid", arguments),
+        "data": DATA,
+        "split": split,
+        "encoder": source.label,
+        "results": rows,
+    }
+    write_results(options.json, content)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""CLINC150, BANKING77 and HWU64: what people want, in the files of the releases, below $HYPERPROTO_DATA/intents."""
+"""Read and encode CLINC150, BANKING77 and HWU64 from the files of their releases, below $HYPERPROTO_DATA/intents."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Numbers over draws: mean, 95 % interval and standard deviation, and paired differences to ours."""
+"""Values over draws of the support: mean, 95 % interval, standard deviation, and paired differences to ours."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from hyperproto.evaluation.intervals import mean_interval, paired_difference
 Key = tuple[str, ...]
 
 
-class Tally:
+class OverDraws:
     """Values by row and measure, one a draw; a row is the shots, the method and whatever else tells it apart."""
 
     def __init__(self, *names: str) -> None:

@@ -1,7 +1,6 @@
-"""Are probabilities what they say? Calibration error before and after the temperature, against scikit-learn's way."""
+"""Calibration error of probabilities before and after the fitted temperature, and of scikit-learn's calibration."""
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,11 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from experiments.contenders import EXACT, Labels, logistic
-from experiments.draws import Supports
-from experiments.feature_transform import Features
-from experiments.folds import folds
-from experiments.intents import Intents
-from experiments.rows import Tally
 from hyperproto import HypersphereClassifier
+from hyperproto.studies.intents.classifiers import EXACT, Labels, SupportTransform, folds, logistic
+from hyperproto.studies.intents.over_draws import OverDraws
+from hyperproto.studies.intents.supports import Supports
+from hyperproto.studies.intents.texts import Intents
 
 BINS = 15
 REFERENCE = ("hypersphere, temperature fitted",)
@@ -25,33 +22,33 @@ STRENGTH = 10.0  # C of the logistic regression that scikit-learn calibrates: on
 Probabilities = NDArray[np.floating[Any]]
 
 
-def calibration(data: Intents, shots: Sequence[str], draws: int, prior_ratio: float) -> dict[str, Any]:
-    """Run it, with the transform `unit` everywhere."""
-    tally, supports = Tally("shots", "method"), Supports(data.name, data.train_y, shots, draws)
+def calibration(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
+    """Measure the probabilities of every model, with the transform `unit` everywhere."""
+    values = OverDraws("shots", "method")
     for shot, rows in supports:
         x, y = data.train[rows], data.train_y[rows]
         for name, model in models(y, prior_ratio).items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
                 probability = model.fit(x, y).predict_proba(data.test)
-            tally.add((shot, name), **errors(probability, data.test_y))
+            values.add((shot, name), **errors(probability, data.test_y))
     return {
         "reference": REFERENCE[0],
         "bins": BINS,
         "supports": supports.hashes,
-        "results": tally.rows(),
-        "comparisons": tally.against(REFERENCE, ("ece", "log_loss", "brier")),
+        "results": values.rows(),
+        "comparisons": values.against(REFERENCE, ("ece", "log_loss", "brier")),
     }
 
 
 def models(y: Labels, prior_ratio: float) -> dict[str, Any]:
-    """What competes; scikit-learn calibrates where some class has two examples."""
+    """Make every model; scikit-learn calibrates where some class has two examples."""
     raw = HypersphereClassifier(temperature=1.0, prior_ratio=prior_ratio)
-    regression = make_pipeline(Features("unit"), LogisticRegression(C=STRENGTH, max_iter=1000, tol=EXACT))
+    regression = make_pipeline(SupportTransform("unit"), LogisticRegression(C=STRENGTH, max_iter=1000, tol=EXACT))
     found = {
         "hypersphere, temperature 1": raw,
         "hypersphere, temperature fitted": HypersphereClassifier(prior_ratio=prior_ratio),
-        "logistic regression": make_pipeline(Features("unit"), logistic(y)),
+        "logistic regression": make_pipeline(SupportTransform("unit"), logistic(y)),
         f"logistic regression, C={STRENGTH:g}": regression,
     }
     if (split := folds(y)) is not None:

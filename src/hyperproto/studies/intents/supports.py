@@ -1,6 +1,5 @@
-"""Supports: which texts of each class a classifier is given. Draw `i` of a seed is the same on every machine."""
+"""Supports: the texts of each class that a classifier is given. Draw `i` of a seed is the same on every machine."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from hyperproto.episodes.random import raw_words, shuffled
 from hyperproto.errors import DataError
+from hyperproto.progress import Show
 
 EQUAL = ("1", "2", "5", "10")
 UNEQUAL = "unequal"  # 1 to 20 texts a class, k of them with probability proportional to 1 / k
@@ -53,20 +53,28 @@ def _unequal(way: int, index: int, seed: int) -> NDArray[np.int64]:
 
 
 class Supports:
-    """Every draw for every kind of shots, in turn, saying how far it is; `hashes` identify them afterwards."""
+    """Every draw for every kind of shots, in turn; `show` is told how far it is, `hashes` identify them afterwards."""
 
-    def __init__(self, name: str, labels: NDArray[np.int64], shots: Sequence[str], draws: int) -> None:
-        self.name = name
+    def __init__(
+        self,
+        labels: NDArray[np.int64],
+        shots: Sequence[str],
+        draws: int,
+        show: Show = lambda done, total, note="": None,
+    ) -> None:
         self.labels = labels
         self.shots = shots
         self.draws = draws
+        self.show = show
         self.hashes: dict[str, list[str]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        for shot in self.shots:
+        total = len(self.shots) * self.draws
+        for number, shot in enumerate(self.shots):
             self.hashes[shot] = []
             for index in range(self.draws):
-                print(f"{self.name}, shots {shot}: draw {index + 1} of {self.draws}", file=sys.stderr, flush=True)
+                self.show(number * self.draws + index, total, f"shots {shot}: draw {index + 1} of {self.draws}")
                 drawn = draw(self.labels, shot, index)
                 self.hashes[shot].append(drawn.digest)
                 yield shot, drawn.rows
+        self.show(total, total)

@@ -1,1 +1,0 @@
-"""Experiments with the estimators on real texts: every number in results/intents-*.json comes from here."""

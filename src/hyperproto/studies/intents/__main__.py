@@ -1,0 +1,94 @@
+"""Run one of the five studies of intents.
+
+    python -m hyperproto.studies.intents accuracy --data hwu64 --json results/intents-hwu64.json
+
+Supports are drawn from the training texts; all texts of the test split are classified, all classes at once.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from hyperproto.errors import HyperProtoError
+from hyperproto.progress import progress_bar
+from hyperproto.regions import PRIOR_RATIO
+from hyperproto.studies.intents.accuracy import accuracy, constants
+from hyperproto.studies.intents.calibration import calibration
+from hyperproto.studies.intents.open_set import coverage, outside
+from hyperproto.studies.intents.supports import SHOTS, Supports
+from hyperproto.studies.intents.texts import NAMES, load_intents
+from hyperproto.studies.result_files import command_of, write_results
+
+STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
+    study.__name__: study for study in (constants, accuracy, outside, coverage, calibration)
+}
+HIDDEN = ("fit_seconds", "predict_seconds")  # in the JSON file only
+PLAIN = ("log_loss", "set_size")  # no shares
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, show a table, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.intents", description=__doc__)
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--data", choices=NAMES, required=True)
+    parser.add_argument("--split", choices=("test", "valid"), default="test", help="what is classified")
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--shots", nargs="+", choices=SHOTS, default=list(SHOTS), metavar="SHOTS")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--prior-ratio", type=float, default=PRIOR_RATIO, help="of the bayes fit")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
+    options = parser.parse_args(arguments)
+    try:
+        data = load_intents(options.data, options.split, options.encoder)
+        with progress_bar(data.name) as show:
+            supports = Supports(data.train_y, options.shots, options.draws, show)
+            found = STUDIES[options.study](data, supports, options.prior_ratio)
+    except HyperProtoError as error:
+        parser.exit(1, f"error: {error}\n")
+    for table in measure_tables(found["results"]):
+        Console(width=140).print(table)
+    if options.json:
+        facts = {
+            "data": options.data,
+            "split": options.split,
+            "encoder": options.encoder,
+            "classes": len(data.classes),
+            "texts": {"train": len(data.train), "test": len(data.test), "outside": len(data.outside)},
+            "prior_ratio": options.prior_ratio,
+            "versions": {name: version(name) for name in ("hyperproto", "scikit-learn", "numpy", "torch")},
+        }
+        write_results(options.json, {"command": command_of("intents", arguments), **facts, **found})
+
+
+def measure_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    """Make a table of each measure: a row for each method, a column for each kind of shots."""
+    measures = [name for name, value in rows[0].items() if isinstance(value, dict) and name not in HIDDEN]
+    names = [name for name, value in rows[0].items() if not isinstance(value, dict) and name != "shots"]
+    shots = list(dict.fromkeys(row["shots"] for row in rows))
+    for measure in measures:
+        table = Table(title=f"{measure}, mean ± 95 % interval over draws")
+        for name in names:
+            table.add_column(name)
+        for shot in shots:
+            table.add_column(f"shots {shot}", justify="right")
+        for key in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
+            cells = {row["shots"]: row.get(measure) for row in rows if tuple(row[name] for name in names) == key}
+            table.add_row(*key, *(_cell(cells.get(shot), measure) for shot in shots))
+        yield table
+
+
+def _cell(value: dict[str, Any] | None, measure: str) -> str:
+    if value is None:
+        return "-"
+    scale, form = (1, ".3f") if measure in PLAIN else (100, ".2f")
+    half = "" if value["ci95"] is None else f" ± {scale * value['ci95']:{form}}"
+    return f"{scale * value['mean']:{form}}{half}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Pages of results: they show what the JSON files hold, and those in `results` are up to date."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hyperproto.reports import entities_page, intents_page
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
+    def of(mean: float) -> dict[str, Any]:
+        return {"mean": mean, "ci95": 0.01, "std": 0.02, "draws": [mean, mean]}
+
+    def pair(value: float) -> dict[str, Any]:
+        return {"difference": value, "ci95": 0.015, "larger": 1}
+
+    names = {"method": "a", "transform": "unit"}
+    content = {
+        "command": "python -m hyperproto.studies.intents accuracy --data hwu64",
+        "data": "hwu64",
+        "split": "test",
+        "classes": 64,
+        "texts": {"test": 1076},
+        "reference": "a unit",
+        "results": [
+            {"shots": "1", **names, "accuracy": of(0.5), "fit_seconds": of(0.25)},
+            {"shots": "5", **names, "accuracy": of(0.7), "fit_seconds": of(0.5)},
+            {"shots": "5", **names, "method": "b", "accuracy": of(0.81), "fit_seconds": of(0.125)},
+            {"shots": "5", **names, "transform": "none", "accuracy": of(0.9), "fit_seconds": of(0.125)},
+        ],
+        "comparisons": [{"shots": "5", "method": "b", "transform": "unit", "accuracy": pair(-0.11)}],
+    }
+    (tmp_path / "intents-hwu64.json").write_text(json.dumps(content))
+    text = intents_page.page(tmp_path)
+    assert "`python -m hyperproto.studies.intents accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
+    assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | **50.0** | 70.0 |\n| b | - | **81.0** |\n" in text
+    assert "| a | **0.250** | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
+    assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | **90.0** |\n" in text
+    assert "a unit less the others, transform unit, paired over draws" in text
+    assert "| b | -11.0 ± 1.5 |" in text
+
+
+def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:
+    counts = {"f1": 0.5, "precision": 0.4, "recall": 0.6, "ci95": 0.01}
+    rates = {"outside": 0.8, "outside_predicted": 0.75, "false_positive": 0.1, "false_negative": 0.05, "within": 0.2,
+             "outer": 0.3}  # fmt: skip
+    row = {"setting": "5-way 1~2", "episode_hash": "abc", "method": "cosine", "fit": "point", "transform": "unit",
+           "decided": "path", "options": {"path": True, "temperature": 0.05}, "sentence": counts,
+           "toolkit": {**counts, "f1": 0.51}, **rates, "less_protonet": [0.02, 0.015]}  # fmt: skip
+    content = {
+        "command": "python -m hyperproto.studies.entity_grid report",
+        "encoder": "minilm",
+        "split": "test",
+        "results": [row],
+    }
+    (tmp_path / "fewnerd-a.json").write_text(json.dumps({**content, "command": "x report y"}))
+    (tmp_path / "fewnerd-a-choices.json").write_text(json.dumps({**content, "command": "x choose y"}))
+    text = entities_page.page(tmp_path)
+    assert text.count("## minilm, test split") == 1
+    assert "**F1, spans within sentences**, by the best path" in text
+    head = "| cosine, `point` | unit, temperature=0.05 |"
+    for cell in ("50.0 ± 1.0", "51.0", "40.0 / 60.0", "75.0", "10.0 / 5.0", "20.0 / 30.0", "+2.0 ± 1.5", "-"):
+        assert f"{head} {cell} |" in text
+    assert "| *in truth* | | 80.0 |" in text
+
+
+@pytest.mark.parametrize(("name", "made"), [("intents", intents_page.page), ("few-nerd", entities_page.page)])
+def test_the_pages_are_those_of_the_results(name: str, made: Callable[[Path], str]) -> None:
+    assert (RESULTS / f"{name}.md").read_text() == made(RESULTS)
