@@ -1,8 +1,9 @@
-"""The encoder contract: items to vectors, prepared once, collated by index, encoded in one forward."""
+"""The encoder contract: items to vectors or maps, prepared once, collated by index, encoded in one forward."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -11,16 +12,22 @@ from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders.device import moved
+from hyperproto.errors import ConfigError
 
 BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The vectors of some items: unit `offsets[i]` to `offsets[i + 1] - 1` of `x` belong to item `i`."""
+    """The vectors or maps of some items: unit `offsets[i]` to `offsets[i + 1] - 1` of `x` belong to item `i`.
 
-    x: Tensor  # (n_units, *feature_shape)
+    Maps of unequal length (token states, `feature_shape = (-1, C)`) are padded with zeros to the longest at hand, and
+    `mask` says which positions are real. Real positions come first.
+    """
+
+    x: Tensor  # (n_units, *feature_shape); token states: (n_units, L, C)
     offsets: IntArray  # (n_items + 1,)
+    mask: Tensor | None = None  # (n_units, L) bool; None: all positions are real
 
     @cached_property
     def single(self) -> bool:
@@ -28,18 +35,39 @@ class Units:
         return bool((np.diff(self.offsets) == 1).all())
 
     @classmethod
-    def one_each(cls, x: Tensor) -> "Units":
+    def one_each(cls, x: Tensor, mask: Tensor | None = None) -> "Units":
         """One unit an item: images, sentences, vectors."""
-        return cls(x, np.arange(len(x) + 1))
+        return cls(x, np.arange(len(x) + 1), mask)
+
+    @classmethod
+    def concatenated(cls, blocks: "Sequence[Units]") -> "Units":
+        """Put blocks one after another; token states of shorter blocks are padded to the longest."""
+        offsets = offsets_of(np.concatenate([np.diff(block.offsets) for block in blocks]))
+        if any(block.mask is None for block in blocks):
+            return cls(torch.cat([block.x for block in blocks]), offsets)
+        longest = max(block.x.shape[1] for block in blocks)
+        x = blocks[0].x.new_zeros(sum(len(block.x) for block in blocks), longest, *blocks[0].x.shape[2:])
+        mask = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        start = 0
+        for block in blocks:
+            rows, length = slice(start, start + len(block.x)), block.x.shape[1]
+            x[rows, :length], mask[rows, :length] = block.x, cast(Tensor, block.mask)
+            start = rows.stop
+        return cls(x, offsets, mask)
 
     def rows_of(self, items: IntArray) -> IntArray:
         """Rows of `x` that hold the units of some items, item after item."""
         return items if self.single else rows_between(self.offsets[items], self.offsets[items + 1])
 
     def of_items(self, items: IntArray) -> "Units":
-        """Take the units of some items, in that order."""
+        """Take the units of some items, in that order; token states are cut to the longest of these."""
         rows = torch.from_numpy(self.rows_of(items)).to(self.x.device)
-        return Units(self.x.index_select(0, rows), offsets_of(np.diff(self.offsets)[items]))
+        offsets = offsets_of(np.diff(self.offsets)[items])
+        if self.mask is None:
+            return Units(self.x.index_select(0, rows), offsets)
+        mask = self.mask.index_select(0, rows)
+        longest = int(mask.sum(1).max()) if len(mask) else 0
+        return Units(self.x[:, :longest].index_select(0, rows), offsets, mask[:, :longest])
 
 
 def offsets_of(lengths: IntArray) -> IntArray:
@@ -57,8 +85,9 @@ class Encoder(nn.Module):
     """Base of all encoders. A subclass sets `feature_shape` and writes `collate` and `forward`."""
 
     argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
+    data_options: ClassVar[tuple[str, ...]] = ()  # the options that `options_for` reads off the data
     tables: ClassVar[tuple[str, ...]] = ()  # what `param_groups` may name
-    feature_shape: tuple[int, ...]  # the shape of one unit, usually (D,)
+    feature_shape: tuple[int, ...]  # of one unit: (D,); maps (C, H, W); token states (-1, C), of any length
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,8 +96,20 @@ class Encoder(nn.Module):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Constructor options that follow from the data, such as the image size."""
+        """Constructor options that follow from the data, such as the image size: those that `data_options` names.
+
+        An encoder that cannot read such items raises a DataError.
+        """
         return {}
+
+    def differences(self, pool: Pool) -> list[str]:
+        """Compare what `options_for` reads off a pool with what this encoder was made with; each one in words."""
+        made = {} if self.made_from is None else self.made_from[1]
+        return [
+            f"{key} {value!r}, not {made[key]!r}"
+            for key, value in type(self).options_for(pool).items()
+            if key in made and made[key] != value
+        ]
 
     def prepare(self, items: Any) -> Any:
         """Do once what every later `collate` would repeat: decode, tokenise."""
@@ -101,6 +142,14 @@ class Encoder(nn.Module):
         """Encode a batch."""
         raise NotImplementedError
 
+    def stages(self) -> list[nn.Module]:
+        """Split the network: these modules, one after another on a batch of centred images, compute `forward(...).x`.
+
+        The last one is what follows the last block (average, flatten). Mixing inputs between two stages is manifold
+        mix-up. Only image encoders that are trained here have stages.
+        """
+        raise ConfigError(f"{type(self).__name__} cannot be run stage by stage; choose an image encoder such as conv4")
+
     def encode_all(self, prepared: Any, progress: Progress | None = None) -> Units:
         """Encode every item once, in eval mode."""
         return self.encode(prepared, np.arange(len(prepared)), progress)
@@ -113,14 +162,12 @@ class Encoder(nn.Module):
         ordered = items if order is None else items[order]
         was_training = self.training
         self.eval()
-        vectors, counts = [], []
+        blocks = []
         for start in range(0, len(items), BATCH):
-            units = self(moved(self.collate(prepared, ordered[start : start + BATCH]), self.device))
-            vectors.append(units.x)
-            counts.append(np.diff(units.offsets))
+            blocks.append(self(moved(self.collate(prepared, ordered[start : start + BATCH]), self.device)))
             if progress is not None:
                 progress(min(start + BATCH, len(items)), len(items))
         self.train(was_training)
-        units = Units(torch.cat(vectors), offsets_of(np.concatenate(counts)))
-        vectors.clear()  # there may be much of it, and another copy follows
+        units = Units.concatenated(blocks)
+        blocks.clear()  # there may be much of it, and another copy follows
         return units if order is None else units.of_items(np.argsort(order))

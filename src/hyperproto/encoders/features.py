@@ -1,5 +1,6 @@
 """What follows the encoder: the feature transform, and the two together."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ class FeatureTransform(nn.Module):
         if kind not in TRANSFORMS:
             raise ConfigError(unknown_name("transform", kind, TRANSFORMS))
         self.kind = kind
-        self.register_buffer("center", torch.full(feature_shape, torch.nan), persistent=kind == "center-unit")
+        shape = [max(1, axis) for axis in feature_shape]  # token states (-1, C): one centre for all positions
+        self.register_buffer("center", torch.full(shape, torch.nan), persistent=kind == "center-unit")
 
     @property
     def has_center(self) -> bool:
@@ -73,5 +75,5 @@ class Features(Encoder):
 
     def forward(self, batch: Any) -> Units:
         """Encode, then transform."""
-        units = self.encoder(batch)
-        return Units(self.transform(units.x), units.offsets)
+        units: Units = self.encoder(batch)
+        return replace(units, x=self.transform(units.x))

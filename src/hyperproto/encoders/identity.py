@@ -15,6 +15,8 @@ from hyperproto.encoders.base import Encoder, Units
 class Identity(Encoder):
     """Ready-made vectors, passed through without a copy. Images of bytes become raw pixels between 0 and 1."""
 
+    data_options = ("shape",)
+
     def __init__(self, *, shape: list[int]) -> None:
         super().__init__()
         self.feature_shape = tuple(shape)

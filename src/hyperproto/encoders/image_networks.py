@@ -18,6 +18,8 @@ class ImageEncoder(Encoder):
     A batch stays bytes until `forward`, so that augmentation, and the way to a GPU, move a quarter of the memory.
     """
 
+    data_options = ("channels", "size")
+
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
         """Read channels and size off the images."""

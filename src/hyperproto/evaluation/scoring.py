@@ -46,7 +46,7 @@ class EncodedPool:
         units = encoder.encode(encoder.prepared(pool), items)
         lengths = np.zeros(len(pool), np.int64)
         lengths[items] = np.diff(units.offsets)
-        return cls(pool, encoder, Units(units.x, offsets_of(lengths)))
+        return cls(pool, encoder, replace(units, offsets=offsets_of(lengths)))
 
 
 def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Tensor:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto.encoders import ENCODERS, Encoder
-from hyperproto.encoders.image_networks import ImageEncoder
 from hyperproto.errors import HyperProtoError
 from hyperproto.recipes import WORDS, Paper, PaperTable, Recipe, parse, recipes_of
 from hyperproto.training import Run, load_recipe
@@ -107,8 +106,8 @@ def _encoder_settings(section: dict[str, Any]) -> dict[str, Any]:
 
 def options_from_data(encoder: str) -> set[str]:
     """Name the options of an encoder that training reads off the data: a run has them, its recipe need not."""
-    cls = ENCODERS.get(encoder.partition(":")[0])
-    return {"channels", "size"} if issubclass(cls, ImageEncoder) else {"shape"}  # encoders of text have neither
+    cls: type[Encoder] = ENCODERS.get(encoder.partition(":")[0])
+    return set(cls.data_options)
 
 
 def _progress(recipe: Recipe, run: Run) -> tuple[int, bool]:
