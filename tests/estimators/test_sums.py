@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.growing import Growing
-from hyperproto.estimators.labels import encode
-from hyperproto.estimators.sums import moments_of
+from hyperproto.estimators.memory import AppendableArray, encode
 from hyperproto.regions import REGIONS, Moments
+from hyperproto.regions.statistics import moments_of
 from tests.estimators.conftest import SETTINGS, blobs
 
 
@@ -118,7 +117,7 @@ def test_every_linear_measure_has_a_head():
 
 
 def test_growing_arrays():
-    array = Growing((2,), np.float32)
+    array = AppendableArray((2,), np.float32)
     for n in range(100):
         array.append(np.full((1, 2), n, dtype=np.float32))
     assert array.view[:, 0].tolist() == list(range(100))
@@ -130,6 +129,6 @@ def test_growing_arrays():
     array.widen(np.float64)
     array.append(np.array([[0.1, 0.1]]))
     assert array.view[-1, 0] == 0.1
-    again = Growing.__new__(Growing)
+    again = AppendableArray.__new__(AppendableArray)
     again.__setstate__(array.__getstate__())
     np.testing.assert_array_equal(again.view, array.view)

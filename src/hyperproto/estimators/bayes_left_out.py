@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.estimators.labels import IntArray
 from hyperproto.estimators.left_out import LeftOut
-from hyperproto.estimators.vectors import Doubles
+from hyperproto.regions.arrays import Doubles, Indices
 from hyperproto.regions.bayes import LEAST_LEVERAGE, trust, weighted_mean
 
 
-def bayes_measures(left_out: LeftOut, sphere: Any, index: IntArray) -> Doubles:
+def bayes_measures(left_out: LeftOut, sphere: Any, index: Indices) -> Doubles:
     """The measure of the examples `index` to every class (B, N); `sphere` was fitted to all of them."""
     stats = left_out.stats
     own, at = stats.labels[index], np.arange(len(index))

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from hyperproto.estimators.left_out import LeftOut
-from hyperproto.estimators.sums import sum_by_label
-from hyperproto.estimators.vectors import Doubles
 from hyperproto.regions import Statistics
+from hyperproto.regions.arrays import Doubles
 from hyperproto.regions.bayes import trust
-from hyperproto.regions.statistics import class_scatter, pooled_scatter
+from hyperproto.regions.statistics import class_scatter, pooled_scatter, sum_by_label
 
 ROUNDING = 1e-9
 

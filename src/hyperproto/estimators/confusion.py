@@ -14,11 +14,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from hyperproto.estimators.conformal import class_scales
-from hyperproto.estimators.flat_statistics import FlatStatistics
 from hyperproto.estimators.head import blocks
-from hyperproto.estimators.labels import IntArray
-from hyperproto.estimators.vectors import Doubles, row_squares
-from hyperproto.regions.arrays import squared_distance
+from hyperproto.regions.arrays import Doubles, Indices, row_squares, squared_distance
+from hyperproto.regions.statistics import FlatStatistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +32,13 @@ class Confusion:
         return class_scales(self.stats) ** 2 / (1 + 1 / count) if self.stats.scattered else np.full(len(count), np.nan)
 
     @cached_property
-    def rival(self) -> IntArray:
+    def rival(self) -> Indices:
         """The class whose true mean is nearest."""
         means = self.stats.mean - self.stats.mean.mean(axis=0)
         noise = np.nan_to_num(self.scatter / self.stats.count)
         apart = squared_distance(means, means) - noise - noise[:, None]
         np.fill_diagonal(apart, np.inf)
-        nearest: IntArray = apart.argmin(axis=1)
+        nearest: Indices = apart.argmin(axis=1)
         return nearest
 
     @cached_property

@@ -10,10 +10,10 @@ import numpy as np
 from hyperproto.estimators.confusion import Confusion, or_none
 from hyperproto.estimators.diagnosis_text import diagnosis_table
 from hyperproto.estimators.head import blocks
-from hyperproto.estimators.labels import IntArray
 from hyperproto.estimators.left_out_measures import left_out_measures
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.plane import Plane
+from hyperproto.regions.arrays import Indices
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
 LEAST_ODDS = 10.0  # of another label to the given one, where the given one is doubted
@@ -112,7 +112,7 @@ def diagnose(model: Model) -> Diagnosis:
     )
 
 
-def _drawn(reports: list[ClassReport]) -> IntArray:
+def _drawn(reports: list[ClassReport]) -> Indices:
     """Which classes a figure shows: all, or those of the largest overlaps, each with its rival."""
     if len(reports) <= MOST_DRAWN:
         return np.arange(len(reports))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.vectors import Doubles, Floats, row_squares
 from hyperproto.regions import Cone, Gaussian, Point, Region, Sphere, Whitening
+from hyperproto.regions.arrays import Doubles, Floats, row_squares
 
 BLOCK = 1 << 21  # scores in memory at once
 ROWS = 4096  # and rows at most: more would leave the cache

@@ -13,15 +13,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
 from hyperproto.estimators.diagnosis import Diagnosis, diagnose
-from hyperproto.estimators.labels import IntArray, encode, label_array, plain_labels
-from hyperproto.estimators.memory import Memory
+from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.vectors import Floats
 from hyperproto.regions import PRIOR_RATIO, Region
+from hyperproto.regions.arrays import Floats, Indices
 
-Batch = tuple[Floats, list[Any], IntArray, NDArray[np.float64] | None]  # rows, labels, codes, weights
+Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights
 
 FLOATS = [np.float64, np.float32]  # float32 stays as it is, anything else becomes float64
 
@@ -291,7 +290,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle."""
         memory = self._model().memory
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        parameters = self.get_params(deep=False)
         storage.write(Path(folder), storage.Saved(type(self).__name__, parameters, memory, names, **self._origin()))
 
     @classmethod
@@ -346,7 +345,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self._check_fitted()
         read, last = Settings.read(self), self._memory.last_settings
         if last is not None and last[0] == read:
-            return last[1]
+            checked: Settings = last[1]
+            return checked
         settings = Settings(*read)
         if settings.unit != self._memory.unit:
             raise ConfigError(

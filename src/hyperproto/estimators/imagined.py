@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.estimators.labels import IntArray
+from hyperproto.estimators.memory import unit_rows
 from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.vectors import Floats, unit_rows
 from hyperproto.regions import Statistics
+from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.bayes import variance_ratio
 from hyperproto.regions.statistics import pooled_scatter
 
@@ -27,8 +27,8 @@ class Imagined:
     """Rows (R, D), the class of each, and the class whose direction it borrowed, -1 for none."""
 
     rows: Floats
-    labels: IntArray
-    borrowed: IntArray
+    labels: Indices
+    borrowed: Indices
 
 
 def imagine(stats: Statistics, settings: Settings, ratio: float) -> Imagined:

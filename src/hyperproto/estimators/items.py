@@ -15,8 +15,8 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.diagnosis import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.estimators.storage import Saved
-from hyperproto.estimators.vectors import Floats
 from hyperproto.progress import progress_bar
+from hyperproto.regions.arrays import Floats
 
 if TYPE_CHECKING:
     from hyperproto.estimators.networks import Ready

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.estimators.flat_statistics import FlatStatistics
-from hyperproto.estimators.vectors import Doubles
+from hyperproto.regions.arrays import Doubles
+from hyperproto.regions.statistics import FlatStatistics
 
 LEAST = 1e-9  # a class of fewer examples than this is empty
 

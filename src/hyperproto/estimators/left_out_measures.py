@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from hyperproto.estimators.bayes_left_out import bayes_measures
-from hyperproto.estimators.labels import IntArray
 from hyperproto.estimators.left_out import LeftOut
 from hyperproto.estimators.mean_left_out import radii_left_out
 from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.vectors import Doubles
 from hyperproto.regions import Cone, Moments, Region, Sphere
-from hyperproto.regions.arrays import squared_distance, unit
+from hyperproto.regions.arrays import Doubles, Indices, squared_distance, unit
 from hyperproto.regions.cone import LEAST_CONCENTRATION
 from hyperproto.regions.statistics import pooled_scatter
 
@@ -23,7 +21,7 @@ BLOCK = 1 << 20  # numbers of one array in memory at once
 
 
 def left_out_measures(
-    left_out: LeftOut, region: Region, settings: Settings, index: IntArray, fair: bool = False
+    left_out: LeftOut, region: Region, settings: Settings, index: Indices, fair: bool = False
 ) -> Doubles:
     """The measure of the examples `index` to every class (len(index), N), each left out of its own.
 
@@ -42,7 +40,7 @@ def left_out_measures(
     return np.concatenate([_measures(left_out, region, settings, block, fair) for block in blocks])
 
 
-def _measures(left_out: LeftOut, region: Any, settings: Settings, index: IntArray, fair: bool) -> Doubles:
+def _measures(left_out: LeftOut, region: Any, settings: Settings, index: Indices, fair: bool) -> Doubles:
     stats, at = left_out.stats, np.arange(len(index))
     own = stats.labels[index]
     means = stats.mean[own] - left_out.step[index, None] * stats.residual[index]  # of the others (B, D)
@@ -61,7 +59,7 @@ def _measures(left_out: LeftOut, region: Any, settings: Settings, index: IntArra
     return measured
 
 
-def _excess(left_out: LeftOut, index: IntArray) -> Doubles:
+def _excess(left_out: LeftOut, index: Indices) -> Doubles:
     """How much farther a mean of one example less is on average: v / (K - 1) - v / K."""
     stats = left_out.stats
     excess: Doubles = pooled_scatter(stats.squares, stats.count) * (
@@ -70,7 +68,7 @@ def _excess(left_out: LeftOut, index: IntArray) -> Doubles:
     return excess
 
 
-def _gain(left_out: LeftOut, index: IntArray) -> Doubles:
+def _gain(left_out: LeftOut, index: Indices) -> Doubles:
     """How much smaller the cosine with a mean direction of one example less is: it goes by the length of the mean."""
     stats = left_out.stats
     rho2 = max(1 - float(pooled_scatter(stats.squares, stats.count)), LEAST_CONCENTRATION)
@@ -79,7 +77,7 @@ def _gain(left_out: LeftOut, index: IntArray) -> Doubles:
     return gain
 
 
-def _regions(left_out: LeftOut, region: Any, settings: Settings, index: IntArray, means: Doubles) -> Any:
+def _regions(left_out: LeftOut, region: Any, settings: Settings, index: Indices, means: Doubles) -> Any:
     """What each example of `index` meets: radii (B, N); the centres are those of everyone."""
     stats, at = left_out.stats, np.arange(len(index))
     own = stats.labels[index]

@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from hyperproto.estimators.labels import IntArray
 from hyperproto.estimators.left_out import LeftOut
-from hyperproto.estimators.vectors import Doubles
+from hyperproto.regions.arrays import Doubles, Indices
 
 BLOCK = 1 << 20  # pairs of examples in memory at once
 
 
-def radii_left_out(left_out: LeftOut, cone: bool, index: IntArray) -> Doubles:
+def radii_left_out(left_out: LeftOut, cone: bool, index: Indices) -> Doubles:
     """Mean distance (or angle) of the others to their own mean (or its direction), for each of `index`.
 
     With r_i the residual of the one that is taken away, and its mean moved by -t r_i, the others lie at r_j + t r_i, so
@@ -33,7 +32,7 @@ def radii_left_out(left_out: LeftOut, cone: bool, index: IntArray) -> Doubles:
     return radii
 
 
-def _distances(left_out: LeftOut, index: IntArray, members: IntArray) -> Doubles:
+def _distances(left_out: LeftOut, index: Indices, members: Indices) -> Doubles:
     residual, lengths = left_out.stats.residual, left_out.stats.lengths
     t = left_out.step[index, None]
     squared = lengths[members] + 2 * t * (residual[index] @ residual[members].T) + t * t * lengths[index, None]
@@ -41,7 +40,7 @@ def _distances(left_out: LeftOut, index: IntArray, members: IntArray) -> Doubles
     return found
 
 
-def _angles(left_out: LeftOut, index: IntArray, members: IntArray) -> Doubles:
+def _angles(left_out: LeftOut, index: Indices, members: Indices) -> Doubles:
     stats = left_out.stats
     means = stats.mean[stats.labels[index]] - left_out.step[index, None] * stats.residual[index]
     length = np.linalg.norm(means, axis=1, keepdims=True)

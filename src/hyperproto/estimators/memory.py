@@ -1,23 +1,96 @@
-"""What a fitted classifier remembers: three numbers a class, and, if asked to, the examples.
+"""Sufficient statistics (count, mean, M2) per class in float64, and optionally the examples.
 
-Everything else is derived from it when it is needed. Adding an example touches only its own class.
+This is all that a fitted classifier remembers; everything else is derived from it when it is needed. Adding an example
+touches only its own class.
+
+    labels      of any kind: strings, numbers, or both; each class has a slot, in order of its first example
+    rows        as they are, at length 1, or at length 1 after a mean is subtracted
+    Memory      classes and their statistics, added to, taken from and merged
+    Support     the examples themselves, where they are kept
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
 
 from hyperproto.errors import DataError
-from hyperproto.estimators.forgetting import left_after
-from hyperproto.estimators.growing import Growing
-from hyperproto.estimators.labels import IntArray
-from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.sums import means_of, moments_of, squares_about
-from hyperproto.estimators.support import Support
-from hyperproto.estimators.vectors import Doubles, Floats, unit_rows
-from hyperproto.regions import Moments
+from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices
+from hyperproto.regions.statistics import Moments, means_of, moments_of, squares_about
+
+LABEL_TYPES = (str, int, float, bool)  # also what JSON can hold
+SLACK = 0.25  # room kept for more rows; untouched memory costs nothing
+SAME = 1e-5  # two rows that differ by less than this share of their length are one example
+LEAST = 1e-9  # a weight below this is none
+
+
+def plain_labels(y: Any) -> Any:
+    """Keep a list of strings and numbers as it is; NumPy would make strings of the numbers."""
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) == 2:
+        array = np.empty(len(y), dtype=object)
+        array[:] = y
+        return array
+    return y
+
+
+def encode(y: NDArray[Any]) -> tuple[list[Any], Indices]:
+    """The different labels, as plain Python values, and which of them each row has."""
+    if y.dtype != object:
+        if y.dtype.kind not in "iubU":
+            check_classification_targets(y)
+        if len(y) == 1:  # the usual update
+            return y.tolist(), np.zeros(1, dtype=np.intp)
+        if y.dtype.kind in "iu" and (low := int(y.min())) + 4 * len(y) > (high := int(y.max())):
+            return _encode_near(y, low, high)
+        values, codes = np.unique(y, return_inverse=True)
+        return values.tolist(), codes
+    slots: dict[Any, int] = {}
+    codes = np.empty(len(y), dtype=np.intp)
+    for row, label in enumerate(y.tolist()):
+        if isinstance(label, np.generic):
+            label = label.item()
+        if not isinstance(label, LABEL_TYPES):
+            raise DataError(f"y[{row}] is {label!r} ({type(label).__name__}); a label is a string or a number")
+        codes[row] = slots.setdefault(label, len(slots))
+    return list(slots), codes
+
+
+def _encode_near(y: NDArray[Any], low: int, high: int) -> tuple[list[Any], Indices]:
+    """The same for whole numbers that lie close together, without sorting."""
+    place = (y - low).astype(np.intp)
+    present = np.zeros(high - low + 1, dtype=bool)
+    present[place] = True
+    return (np.flatnonzero(present) + low).tolist(), (np.cumsum(present) - 1)[place]
+
+
+def sort_order(labels: Sequence[Any]) -> Indices:
+    """The order of labels: numbers by size, then strings by the alphabet."""
+    return np.array(sorted(range(len(labels)), key=lambda i: (isinstance(labels[i], str), labels[i])), dtype=np.intp)
+
+
+def label_array(labels: Iterable[Any]) -> NDArray[Any]:
+    """An array of labels, of dtype object only if strings and numbers, or truth values and numbers, are mixed."""
+    labels = list(labels)
+    if len({str if isinstance(label, str) else bool if isinstance(label, bool) else int for label in labels}) > 1:
+        array = np.empty(len(labels), dtype=object)
+        array[:] = labels
+        return array
+    return np.array(labels)
+
+
+def unit_rows(X: Floats, out: Floats | None = None) -> Floats:
+    """Scale each row to length 1, into `out` if given; one without a direction is left as it is."""
+    length = np.sqrt(np.vecdot(X, X))[:, None]
+    length[length < SHORTEST] = 1.0
+    scaled: Floats = np.divide(X, length, out=out)
+    return scaled
+
+
+def centered_unit_rows(X: Floats, mean: Doubles) -> Floats:
+    """Subtract `mean`, in double precision, then scale to length 1."""
+    return unit_rows(X - mean).astype(X.dtype, copy=False)
 
 
 class Memory:
@@ -31,12 +104,12 @@ class Memory:
         self.labels: list[Any] = []  # by slot
         self.slot_of: dict[Any, int] = {}
         self.support = Support(n_features, dtype) if keep else None
-        self._count = Growing((), np.float64)
-        self._mean = Growing((n_features,), np.float64)
-        self._squares = Growing((), np.float64)
+        self._count = AppendableArray((), np.float64)
+        self._mean = AppendableArray((n_features,), np.float64)
+        self._squares = AppendableArray((), np.float64)
         self._unsquared: tuple[int, Doubles] | None = None  # rows of the first batch, and their means, see `_settle`
         self.cache: dict[Any, Any] = {}
-        self.last_settings: tuple[Any, Settings] | None = None  # as they were read, and checked
+        self.last_settings: tuple[Any, Any] | None = None  # as they were read, and checked
 
     @property
     def moments(self) -> Moments:
@@ -49,7 +122,7 @@ class Memory:
         """Whether all means are finite numbers, as they are if all rows are."""
         return bool(np.isfinite(self._mean.view).all())
 
-    def add(self, X: Floats, labels: list[Any], codes: IntArray, weights: NDArray[np.float64] | None) -> None:
+    def add(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         """Add rows with labels[codes], each counting `weights` times."""
         given, numbers = len(X), None
         if weights is not None and not weights.all():
@@ -86,7 +159,7 @@ class Memory:
         mean += share * step
         self._squares.view[slot] += before * share * (step @ step)
 
-    def forget(self, X: Floats, labels: list[Any], codes: IntArray, weights: NDArray[np.float64] | None) -> None:
+    def forget(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         """Take rows away again: all of them or, if one was never there, none."""
         for label in labels:
             self.check_known(label)
@@ -148,7 +221,7 @@ class Memory:
             known = ", ".join(map(repr, self.labels[:10])) + (", ..." if len(self.labels) > 10 else "")
             raise DataError(f"there is no class {label!r} to take from; known: {known}")
 
-    def _slots(self, labels: list[Any]) -> IntArray:
+    def _slots(self, labels: list[Any]) -> Indices:
         """The slots of classes; one that is new gets the next."""
         new = [label for label in labels if label not in self.slot_of]
         if new:
@@ -166,15 +239,15 @@ class Memory:
             squares = squares_about(mean, support.rows[:size], support.slots[:size], support.weights[:size])
             self._squares.view[: len(mean)] += squares
 
-    def _moments(self, slots: IntArray) -> Moments:
+    def _moments(self, slots: Indices) -> Moments:
         return Moments(self._count.view[slots], self._mean.view[slots], self._squares.view[slots])
 
-    def _put(self, slots: IntArray, moments: Moments) -> None:
+    def _put(self, slots: Indices, moments: Moments) -> None:
         self._count.view[slots] = moments.count
         self._mean.view[slots] = moments.mean
         self._squares.view[slots] = moments.squares
 
-    def _drop(self, slots: IntArray) -> None:
+    def _drop(self, slots: Indices) -> None:
         """Forget classes; those after them move up."""
         if not len(slots):
             return
@@ -192,3 +265,201 @@ class Memory:
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
         return {**vars(self), "cache": {}, "last_settings": None}
+
+
+class Support:
+    """Examples in the order they came. One that is forgotten has weight 0 until its room is needed."""
+
+    def __init__(self, n_features: int, dtype: DTypeLike) -> None:
+        self._rows = AppendableArray((n_features,), dtype)
+        self._slots = AppendableArray((), np.intp)
+        self._weights = AppendableArray((), np.float64)
+        self._numbers = AppendableArray((), np.int64)
+        self.given = 0  # examples ever: the number of the next one
+        self._holes = False
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """The vectors (n, D)."""
+        self._close_holes()
+        return self._rows.view
+
+    @property
+    def slots(self) -> Indices:
+        """The slot of each one's class (n,)."""
+        self._close_holes()
+        return self._slots.view
+
+    @property
+    def weights(self) -> Doubles:
+        """How often each one counts (n,)."""
+        self._close_holes()
+        return self._weights.view
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Which example each one was, counted from 0 over everything ever given (n,)."""
+        self._close_holes()
+        return self._numbers.view
+
+    def room(
+        self,
+        dtype: DTypeLike,
+        slots: Indices,
+        weights: Doubles,
+        numbers: NDArray[Any] | None = None,
+        given: int | None = None,
+    ) -> NDArray[Any]:
+        """Add examples, and return the room for their rows, to be written to.
+
+        If they are only some of `given`, `numbers` say which of those.
+        """
+        size = len(slots)
+        self._rows.widen(dtype)
+        self._slots.append(slots)
+        self._weights.append(weights)
+        self._numbers.append(self.given + (np.arange(size) if numbers is None else numbers))
+        self.given += size if given is None else given
+        return self._rows.room(size)
+
+    def to_tensors(self) -> dict[str, NDArray[Any]]:
+        """Everything, as arrays by name."""
+        given = np.array([self.given])
+        return {
+            "rows": self.rows,
+            "slots": self.slots,
+            "weights": self.weights,
+            "numbers": self.numbers,
+            "given": given,
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, NDArray[Any]]) -> "Support":
+        """Build it again from what `to_tensors` gave."""
+        support = cls(tensors["rows"].shape[1], tensors["rows"].dtype)
+        parts = tensors["slots"], tensors["weights"], tensors["numbers"], int(tensors["given"][0])
+        support.room(tensors["rows"].dtype, *parts)[...] = tensors["rows"]
+        return support
+
+    def of_class(self, slot: int) -> Indices:
+        """Positions of the examples of one class; good until the next change."""
+        return np.flatnonzero((self._slots.view == slot) & (self._weights.view > 0))
+
+    def at(self, positions: Indices) -> tuple[NDArray[Any], Doubles]:
+        """Rows and weights at positions that `of_class` gave."""
+        return self._rows.view[positions], self._weights.view[positions]
+
+    def set_weights(self, positions: Indices, weights: Doubles) -> None:
+        """Let examples count more or less often, or not at all."""
+        self._weights.view[positions] = weights
+        self._holes = self._holes or bool((weights <= 0).any())
+
+    def move_slots(self, new: Indices) -> None:
+        """Renumber the classes: slot s becomes new[s]; a class that becomes -1 goes with its examples."""
+        self._slots.view[...] = new[self._slots.view]
+        gone = self._slots.view < 0
+        self._weights.view[gone] = 0.0
+        self._holes = self._holes or bool(gone.any())
+
+    def _close_holes(self) -> None:
+        if self._holes:
+            here = self._weights.view > 0
+            for part in (self._rows, self._slots, self._weights, self._numbers):
+                part.keep(here)
+            self._holes = False
+
+
+def left_after(
+    support: Support,
+    slots: Indices,
+    rows: Floats,
+    codes: Indices,
+    weights: Doubles | None,
+    labels: list[Any],
+) -> tuple[Indices, Doubles, Moments]:
+    """Where the examples of the classes `slots` lie, how often each still counts without `rows`, and the statistics.
+
+    Nothing is changed. The statistics come from the examples that are left, so that no rounding adds up.
+    """
+    counts = np.ones(len(rows)) if weights is None else weights
+    places, remaining, moments = [], [], []
+    for code, slot in enumerate(slots):
+        here = support.of_class(slot)
+        kept, left = support.at(here)
+        for row in np.flatnonzero(codes == code):
+            _take(kept, left, rows[row], counts[row], f"row {row} of X (class {labels[code]!r})")
+        left[left < LEAST] = 0.0
+        stays = left > 0
+        moments.append(moments_of(kept[stays], np.zeros(stays.sum(), dtype=np.intp), left[stays], 1))
+        places.append(here)
+        remaining.append(left)
+    parts = ("count", "mean", "squares")
+    joined = Moments(*(np.concatenate([getattr(each, part) for each in moments]) for part in parts))
+    return np.concatenate(places), np.concatenate(remaining), joined
+
+
+def _take(kept: Floats, left: Doubles, row: Floats, count: float, name: str) -> None:
+    """Take `row`, `count` times, off the weights `left` of the rows that are equal to it."""
+    away = kept - row
+    distance2 = np.einsum("ij,ij->i", away, away)
+    same = np.flatnonzero((distance2 <= SAME**2 * (row @ row)) & (left > 0))
+    for place in same[np.argsort(distance2[same], kind="stable")]:
+        taken = min(left[place], count)
+        left[place] -= taken
+        count -= taken
+        if count < LEAST:
+            return
+    raise DataError(f"{name} is not among the examples, or not that often; nothing was forgotten")
+
+
+class AppendableArray:
+    """An array whose first axis grows. `view` is what it holds now; appending may move it, so take it afresh."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self._buffer: NDArray[Any] = np.empty((0, *shape), dtype)
+        self.size = 0
+
+    @property
+    def view(self) -> NDArray[Any]:
+        """The rows so far; writing to them writes here."""
+        return self._buffer[: self.size]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        return self._buffer.dtype
+
+    def room(self, rows: int) -> NDArray[Any]:
+        """Append `rows` rows that hold anything, and return them to be written to."""
+        needed = self.size + rows
+        if needed > len(self._buffer):
+            larger = np.empty((needed + int(SLACK * needed) + 8, *self._buffer.shape[1:]), self.dtype)
+            larger[: self.size] = self.view
+            self._buffer = larger
+        start, self.size = self.size, needed
+        return self._buffer[start:needed]
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append rows."""
+        self.room(len(values))[...] = values
+
+    def keep(self, which: NDArray[np.bool_]) -> None:
+        """Keep only these rows, in their order."""
+        kept = self.view[which]
+        self._buffer, self.size = kept, len(kept)
+
+    def widen(self, dtype: DTypeLike) -> None:
+        """Change the type of the rows if `dtype` needs more room than theirs."""
+        wider = np.promote_types(self.dtype, dtype)
+        if wider != self.dtype:
+            self._buffer = self.view.astype(wider)
+
+    def __getstate__(self) -> NDArray[Any]:
+        return self.view.copy()  # without the room
+
+    def __setstate__(self, state: NDArray[Any]) -> None:
+        self._buffer = state if state.flags.writeable else state.copy()  # joblib may give a file to be read only
+        self.size = len(state)

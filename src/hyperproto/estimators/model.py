@@ -9,16 +9,14 @@ from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.conformal import Conformal, class_scales, enough
-from hyperproto.estimators.flat_statistics import FlatStatistics
 from hyperproto.estimators.head import Head, blocks
-from hyperproto.estimators.labels import IntArray, label_array, sort_order
 from hyperproto.estimators.left_out import LeftOut
-from hyperproto.estimators.memory import Memory
+from hyperproto.estimators.memory import Memory, centered_unit_rows, label_array, sort_order, unit_rows
 from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.sums import moments_of
 from hyperproto.estimators.temperature import support_temperature
-from hyperproto.estimators.vectors import Doubles, Floats, centered_unit_rows, unit_rows
 from hyperproto.regions import Moments, Region
+from hyperproto.regions.arrays import Doubles, Floats, Indices
+from hyperproto.regions.statistics import FlatStatistics, moments_of
 
 
 class Model:
@@ -37,7 +35,7 @@ class Model:
         return model
 
     @cached_property
-    def order(self) -> IntArray:
+    def order(self) -> Indices:
         """The slot of each class (N,)."""
         return sort_order(self.memory.labels)
 

@@ -6,26 +6,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.estimators.flat_statistics import FlatStatistics
-from hyperproto.estimators.labels import IntArray
-from hyperproto.estimators.sums import moments_of
-from hyperproto.estimators.vectors import Doubles
-from hyperproto.regions.statistics import extent_radius
+from hyperproto.regions.arrays import Doubles, Indices
+from hyperproto.regions.statistics import FlatStatistics, extent_radius, moments_of
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
     """Some classes, projected. A distance here is not one in the space, so the extents are those in the plane."""
 
-    classes: IntArray  # (M,) which classes these are
+    classes: Indices  # (M,) which classes these are
     means: Doubles  # (M, 2)
     extents: Doubles  # (M,)
     examples: NDArray[Any]  # (S, 2), those of these classes
-    labels: IntArray  # (S,) from 0 to M - 1
+    labels: Indices  # (S,) from 0 to M - 1
     numbers: NDArray[np.int64]  # (S,) which examples they are
 
     @classmethod
-    def of(cls, stats: FlatStatistics, numbers: NDArray[np.int64], classes: IntArray) -> "Plane":
+    def of(cls, stats: FlatStatistics, numbers: NDArray[np.int64], classes: Indices) -> "Plane":
         """Project on the first two principal axes of the means, or, if there are not as many, of the examples."""
         means = stats.mean[classes]
         middle = means.mean(axis=0)

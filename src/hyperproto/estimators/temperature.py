@@ -7,11 +7,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from hyperproto.estimators.imagined import imagine, spread_ratio
-from hyperproto.estimators.labels import IntArray
 from hyperproto.estimators.left_out import LeftOut
 from hyperproto.estimators.left_out_measures import left_out_measures
 from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.vectors import Doubles
+from hyperproto.regions.arrays import Doubles, Indices
 
 MOST_SCORES = 2_000_000  # examples times classes that one number is fitted to; beyond, evenly spaced examples do
 IMAGINED = 2.0  # how many examples the imagined ones count for; chosen on FewRel's validation sets
@@ -40,7 +39,7 @@ def support_temperature(left_out: LeftOut, region: Any, settings: Settings) -> f
     )
 
 
-def _judged(left_out: LeftOut, region: Any, settings: Settings) -> tuple[IntArray, Doubles, Doubles]:
+def _judged(left_out: LeftOut, region: Any, settings: Settings) -> tuple[Indices, Doubles, Doubles]:
     """The examples that can be left out, or evenly spaced ones that stand for all: measures (n, N) and weights."""
     stats = left_out.stats
     several = np.flatnonzero(left_out.several)
@@ -57,7 +56,7 @@ def platt_target(number: float) -> float:
 
 
 def fit_temperature(
-    measures: Doubles, labels: IntArray, weights: Doubles, target: Doubles | float, without: IntArray | None = None
+    measures: Doubles, labels: Indices, weights: Doubles, target: Doubles | float, without: Indices | None = None
 ) -> float:
     """The T for which softmax(-measures / T) has the least cross entropy with the labels.
 

@@ -13,10 +13,9 @@ from hyperproto.regions.base import FIT_MODES, Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO
 from hyperproto.regions.cone import Cone, cone_overlap_loss
 from hyperproto.regions.gaussian import Gaussian
-from hyperproto.regions.moments import Moments
 from hyperproto.regions.point import Point
 from hyperproto.regions.sphere import Sphere
-from hyperproto.regions.statistics import ClassStatistics, Statistics
+from hyperproto.regions.statistics import ClassStatistics, ExampleStatistics, Moments, Statistics
 from hyperproto.regions.whitening import Whitening
 
 REGIONS: dict[str, type[Region]] = {"point": Point, "sphere": Sphere, "cone": Cone, "gaussian": Gaussian}
@@ -28,6 +27,7 @@ __all__ = [
     "Array",
     "ClassStatistics",
     "Cone",
+    "ExampleStatistics",
     "Gaussian",
     "Moments",
     "Point",

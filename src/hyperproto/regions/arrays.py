@@ -2,9 +2,14 @@
 
 from typing import Any, TypeAlias
 
+import numpy as np
 from array_api_compat import array_namespace
+from numpy.typing import NDArray
 
 Array: TypeAlias = Any  # any array of the array API standard: NumPy, torch, array-api-strict
+Floats = NDArray[np.floating[Any]]  # NumPy's alone, in either precision
+Doubles = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 SHORTEST = 1e-12  # a vector shorter than this has no direction
 
@@ -38,6 +43,12 @@ def unit(x: Array) -> Array:
     xp = array_namespace(x)
     length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
     return x / xp.where(length < SHORTEST, 1.0, length)
+
+
+def row_squares(x: Array) -> Array:
+    """||x||^2 of rows (..., D), in one pass and in their precision: (...)."""
+    xp = array_namespace(x)
+    return xp.vecdot(x, x)
 
 
 def squared_distance(x: Array, center: Array) -> Array:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from array_api_compat import array_namespace
 
 from hyperproto.regions.arrays import Array, at_least, at_most, positive, root
-from hyperproto.regions.statistics import Statistics
+from hyperproto.regions.statistics import ExampleStatistics
 from hyperproto.regions.whitening import Whitening, within_class_whitening
 
 PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before the support has said anything
@@ -34,7 +34,7 @@ class BayesFit:
     gain: Array  # (...) b of A = (I + b R^T R)^(-1/2), R the residuals
 
 
-def fit_bayes(stats: Statistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None) -> BayesFit:
+def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None) -> BayesFit:
     """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
 
     `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
@@ -83,7 +83,7 @@ def trust(count: Array) -> Array:
     return spare / (spare + PRIOR_EXAMPLES)
 
 
-def leave_one_out(stats: Statistics, whiten: Whitening, gain: Array) -> Array:
+def leave_one_out(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> Array:
     """What each example (..., S) says of the scatter of its class, had it had no part in the mean or in the whitening.
 
     Leaving out an example of residual r takes K / (K - 1) r r^T from the squares about the mean, so its share of the
@@ -128,7 +128,7 @@ def moment_ratio(
     return k
 
 
-def measured_ratio(stats: Statistics, *, whitened: bool = False) -> Array:
+def measured_ratio(stats: ExampleStatistics, *, whitened: bool = False) -> Array:
     """k of classes that are known well (...), by moments alone: what `prior_ratio` should be for others like them.
 
     In the space as it is, or `whitened` by all their examples, each judged as if it were left out. The first did no

@@ -8,7 +8,14 @@ from array_api_compat import array_namespace, device
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, root, unit
 from hyperproto.regions.base import Region, check_mode
-from hyperproto.regions.statistics import ClassStatistics, Statistics, class_scatter, extent_radius
+from hyperproto.regions.statistics import (
+    ClassStatistics,
+    ExampleStatistics,
+    Statistics,
+    class_scatter,
+    extent_radius,
+    with_examples,
+)
 
 TIE = 1e-3  # how much an angle inside a cone weighs when ties are broken: small beside 1, large beside rounding
 MEANS_OF = ("unit", "raw")  # what the direction of a cone is the mean of
@@ -68,10 +75,13 @@ class Cone(Region):
         check_mode(cls, mode)
         xp = array_namespace(stats.mean)
         center = unit(stats.mean if direction is None else direction)
-        angle = angles(stats, center) if stats.has_examples or mode == "paper" else None
-        extent = None if angle is None else extent_radius(stats.total(angle * angle), stats.count)
-        if mode == "paper":
-            return cls(center, stats.average(angle), extent)
+        extent = None
+        if mode == "paper" or isinstance(stats, ExampleStatistics):
+            stats = with_examples(stats)
+            angle = angles(stats, center)
+            extent = extent_radius(stats.total(angle * angle), stats.count)
+            if mode == "paper":
+                return cls(center, stats.average(angle), extent)
         gain = xp.ones_like(stats.count)
         if mode == "unbiased":
             rho = root(at_least(1 - class_scatter(stats.squares, stats.count), LEAST_CONCENTRATION))
@@ -104,7 +114,7 @@ class Cone(Region):
         return unit(x) @ unit(self.center).mT
 
 
-def angles(stats: Statistics, center: Array) -> Array:
+def angles(stats: ExampleStatistics, center: Array) -> Array:
     """Angle of each unit vector (..., S) to the direction of its class; exactly 0 for the only example of a class.
 
     By chords, sin(theta / 2) = ||u - z|| / 2: exact near 0, where the cosine is blind.

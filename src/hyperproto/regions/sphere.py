@@ -10,7 +10,14 @@ from hyperproto.regions.arrays import Array, positive, root, squared_distance
 from hyperproto.regions.base import Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO, fit_bayes
 from hyperproto.regions.groups import effective_count
-from hyperproto.regions.statistics import ClassStatistics, Statistics, extent_radius, pooled_scatter
+from hyperproto.regions.statistics import (
+    ClassStatistics,
+    ExampleStatistics,
+    Statistics,
+    extent_radius,
+    pooled_scatter,
+    with_examples,
+)
 from hyperproto.regions.whitening import Whitening
 
 RADIUS_DISTANCES = ("squared", "plain")  # what eq. 3's "mean distance" averages beside the squared measure
@@ -104,14 +111,16 @@ class Sphere(Region):
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
         if mode == "bayes":
-            return cls(**vars(fit_bayes(stats, prior_ratio, worth)), squared=squared, under_root=True)
+            return cls(**vars(fit_bayes(with_examples(stats), prior_ratio, worth)), squared=squared, under_root=True)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":
             eps = scatter[..., None] / positive(stats.count)
         elif mode == "paper":
             of_squares = squared and radius_distance == "squared"
-            eps = radius_weight * (stats.squares / positive(stats.count) if of_squares else mean_distance(stats))
+            eps = radius_weight * (
+                stats.squares / positive(stats.count) if of_squares else mean_distance(with_examples(stats))
+            )
         extent = extent_radius(stats.squares, stats.count)
         return cls(stats.mean, eps, extent, squared, under_root=mode == "unbiased", scatter=scatter)
 
@@ -156,7 +165,7 @@ def check_radius_distance(name: str, squared: bool) -> None:
         )
 
 
-def mean_distance(stats: Statistics) -> Array:
+def mean_distance(stats: ExampleStatistics) -> Array:
     """Mean ||x - z|| of each class: (..., N)."""
     xp = array_namespace(stats.mean)
     return stats.average(xp.linalg.vector_norm(stats.residual, axis=-1))

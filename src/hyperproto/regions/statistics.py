@@ -1,45 +1,37 @@
-"""What a support set says about its classes: counts, means, and scatter about the means."""
+"""Counts, means and scatter of classes: what regions are fitted to, and the one place where classes are summed.
+
+    Statistics           count (..., N), mean (..., N, D) and squares (..., N): all that most fit modes need
+    ├── Moments          these three alone, in float64; can be added to, taken from and merged, as Welford does
+    └── ExampleStatistics   with the examples they are of
+        ├── ClassStatistics    of one or many support sets, by products with memberships; any array library
+        └── FlatStatistics     of one support set of any size, by index; NumPy
+
+Squares are about the mean, never about the origin, so nothing cancels however far from it the examples lie.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
-from hyperproto.errors import DataError
-from hyperproto.regions.arrays import Array, at_least, positive, root
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least, positive, root, row_squares
+
+NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, but for rounding
+BLOCK = 1024  # rows whose differences from their means are in memory at once
+FEW = 32  # float32 numbers that may be summed in float32
+SAMPLE = 256  # rows that tell how far from the origin all lie
 
 
-class Statistics(ABC):
-    """What a region is fitted to: three numbers a class, and, where the examples are at hand, their place in them.
-
-    The three can be kept up to date one example at a time (see `hyperproto.regions.moments`) and are all that most fit
-    modes need. An example of weight w counts as w examples.
-    """
+class Statistics:
+    """Count, mean and sum of squared deviations of each class. An example of weight w counts as w examples."""
 
     count: Array  # (..., N) examples, or the sum of their weights
     mean: Array  # (..., N, D)
     squares: Array  # (..., N) sum over each class of ||x - mean||^2
-    residual: Array  # (..., S, D) x - mean of its class
-    weighted_residual: Array  # (..., S, D) the same times the root of the weight
-
-    has_examples = True  # whether `residual` and what follows from it can be had
-
-    @abstractmethod
-    def sum(self, values: Array) -> Array:
-        """Sum `values` (..., S) of the examples: (...)."""
-
-    @abstractmethod
-    def total(self, values: Array) -> Array:
-        """Sum `values` (..., S) of the examples over each class: (..., N)."""
-
-    @abstractmethod
-    def spread(self, values: Array) -> Array:
-        """Give each example (..., S, D) the value of its class (..., N, D)."""
-
-    def average(self, values: Array) -> Array:
-        """Average `values` (..., S) of the examples over each class: (..., N)."""
-        return self.total(values) / positive(self.count)
 
     @property
     def length(self) -> Array:
@@ -61,7 +53,98 @@ class Statistics(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class ClassStatistics(Statistics):
+class Moments(Statistics):
+    """Statistics without examples, which can be merged. A class without examples has 0 in all three.
+
+        moments = Moments.of(support, labels, way=3)
+        moments = moments.merged(Moments.of(more, more_labels, way=3))     # as if fitted to both at once
+        moments = moments.without(Moments.of(some, some_labels, way=3))    # as if `some` had never been there
+
+    Keep them in float64: a million updates then cost no more than a few digits.
+    """
+
+    count: Array
+    mean: Array
+    squares: Array
+
+    @classmethod
+    def of(cls, x: Array, labels: Array, way: int, weight: Array = None) -> Self:
+        """Measure `x` (..., S, D) with integer `labels` (..., S), negative for padding; `weight` (..., S) if any."""
+        plain = ClassStatistics.of(x, labels, way)  # knows padding
+        if weight is None:
+            return cls(plain.count, plain.mean, plain.squares)
+        xp = array_namespace(x, weight)
+        weight = xp.where(labels >= 0, weight, 0.0)
+        if bool(xp.any(weight < 0)):
+            raise DataError("a weight is negative; a weight is how often an example counts: use 0 or more")
+        member = plain.member * weight[..., None]  # (..., S, N)
+        count = xp.sum(member, axis=-2)
+        mean = member.mT @ plain.support / positive(count)[..., None]
+        residual = plain.support - plain.member @ mean
+        return cls(count, mean, sum_by_class(member, xp.sum(residual * residual, axis=-1)))
+
+    def merged(self, other: "Moments") -> Self:
+        """The statistics of the examples of both (Chan, Golub and LeVeque 1979)."""
+        xp = array_namespace(self.mean)
+        count = self.count + other.count
+        share = other.count / positive(count)  # (..., N)
+        step = other.mean - self.mean
+        return type(self)(
+            count,
+            self.mean + share[..., None] * step,
+            self.squares + other.squares + self.count * share * xp.sum(step * step, axis=-1),
+        )
+
+    def without(self, other: "Moments") -> Self:
+        """The statistics of the examples that remain when those of `other`, which were among them, are taken away."""
+        xp = array_namespace(self.mean)
+        count = self.count - other.count
+        if bool(xp.any(count < -NOTHING * positive(self.count))):
+            raise DataError("more examples of a class would be taken away than it has; check their labels")
+        empty = count <= NOTHING * positive(self.count)
+        count = xp.where(empty, 0.0, count)
+        step = (self.mean - other.mean) * (other.count / positive(count))[..., None]  # from the old mean to the new
+        away = self.mean + step - other.mean
+        loss = other.count * count / positive(self.count) * xp.sum(away * away, axis=-1)
+        mean = xp.where(empty[..., None], 0.0, self.mean + step)
+        return type(self)(count, mean, xp.where(empty, 0.0, at_least(self.squares - other.squares - loss, 0.0)))
+
+
+class ExampleStatistics(Statistics, ABC):
+    """Statistics with the examples that they are of: what "bayes", mean distances and mean angles need."""
+
+    residual: Array  # (..., S, D) x - mean of its class
+    weighted_residual: Array  # (..., S, D) the same times the root of the weight
+
+    @abstractmethod
+    def sum(self, values: Array) -> Array:
+        """Sum `values` (..., S) of the examples: (...)."""
+
+    @abstractmethod
+    def total(self, values: Array) -> Array:
+        """Sum `values` (..., S) of the examples over each class: (..., N)."""
+
+    @abstractmethod
+    def spread(self, values: Array) -> Array:
+        """Give each example (..., S, D) the value of its class (..., N, D)."""
+
+    def average(self, values: Array) -> Array:
+        """Average `values` (..., S) of the examples over each class: (..., N)."""
+        return self.total(values) / positive(self.count)
+
+
+def with_examples(stats: Statistics) -> ExampleStatistics:
+    """Refuse statistics whose examples were not kept."""
+    if not isinstance(stats, ExampleStatistics):
+        raise ConfigError(
+            "this fit needs the examples themselves, and only their statistics were kept; "
+            "keep the examples, or use a mode that lives on statistics, such as 'unbiased'"
+        )
+    return stats
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics(ExampleStatistics):
     """The statistics of a support set, or of many at once: everything by products with the matrix of memberships.
 
     A row whose label is negative is padding: it takes part in nothing, whatever it holds. A class without examples has
@@ -122,6 +205,51 @@ class ClassStatistics(Statistics):
         return self.member @ values
 
 
+@dataclass(frozen=True, eq=False)
+class FlatStatistics(ExampleStatistics):
+    """Statistics of N classes, and the examples they are of, however many: no array here has the size (S, N)."""
+
+    count: Doubles
+    mean: Doubles
+    squares: Doubles
+    rows: Floats  # (S, D)
+    labels: Indices  # (S,) from 0 to N - 1
+    weights: Doubles  # (S,)
+
+    @classmethod
+    def of(cls, rows: Floats, labels: Indices, weights: Doubles, moments: Moments) -> "FlatStatistics":
+        """Join examples and the moments of their classes."""
+        return cls(moments.count, moments.mean, moments.squares, rows, labels, weights)
+
+    @cached_property
+    def residual(self) -> Doubles:
+        """x - mean of its class (S, D), in float64."""
+        return self.rows - self.mean[self.labels]
+
+    @cached_property
+    def weighted_residual(self) -> Doubles:
+        """The residual times the root of the weight."""
+        return self.residual if (self.weights == 1).all() else self.residual * np.sqrt(self.weights)[:, None]
+
+    @cached_property
+    def lengths(self) -> Doubles:
+        """||x - mean of its class||^2 (S,)."""
+        lengths: Doubles = row_squares(self.residual)
+        return lengths
+
+    def sum(self, values: Doubles) -> Any:
+        """Sum over the examples."""
+        return self.weights @ values
+
+    def total(self, values: Doubles) -> Doubles:
+        """Sum over each class."""
+        return sum_by_label(self.labels, self.weights * values, len(self.count))
+
+    def spread(self, values: Floats) -> Floats:
+        """Give each example the value of its class."""
+        return values[self.labels]
+
+
 def check_support(xp: Array, support: Array, labels: Array, way: int) -> None:
     """Refuse arrays that no region can be fitted to."""
     if not xp.isdtype(support.dtype, "real floating"):
@@ -162,3 +290,76 @@ def extent_radius(squares: Array, count: Array) -> Array:
     It is 0 where no class has two examples: nothing is known about reach then.
     """
     return root(class_scatter(squares, count) * (1 + 1 / at_least(count, 1.0)))
+
+
+# Sums of many rows in plain NumPy, by index: in two passes, sums by sparse products, then squares about the means.
+
+
+def moments_of(rows: Floats, labels: Indices, weights: Doubles | None, way: int) -> Moments:
+    """Count, mean and squares of each class in float64; labels are from 0 to way - 1."""
+    count, mean = means_of(rows, labels, weights, way)
+    return Moments(count, mean, squares_about(mean, rows, labels, weights))
+
+
+def means_of(rows: Floats, labels: Indices, weights: Doubles | None, way: int) -> tuple[Doubles, Doubles]:
+    """Count (N,) and mean (N, D) of each class, in float64.
+
+    Sparse products are fast in the type of the rows. So that float32 loses nothing, they sum few rows of a class at a
+    time, and what they sum lies about the origin.
+    """
+    if not len(rows):
+        return np.zeros(way), np.zeros((way, rows.shape[1]))
+    count = sum_by_label(labels, weights, way)
+    middle = _middle(rows)
+    sums = _sums(rows, middle, labels, weights, way)
+    return count, sums / np.where(count > 0, count, 1.0)[:, None] + middle * (count > 0)[:, None]
+
+
+def squares_about(mean: Doubles, rows: Floats, labels: Indices, weights: Doubles | None) -> Doubles:
+    """Sum over each class of ||x - mean||^2 (N,), `mean` being theirs."""
+    near, way = mean.astype(rows.dtype), len(mean)
+    squares = np.zeros(way)
+    room = np.empty((min(BLOCK, len(rows)), rows.shape[1]), rows.dtype)  # one for all blocks: fresh memory costs time
+    for start in range(0, len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        difference = room[: len(labels[part])]
+        np.take(near, labels[part], axis=0, out=difference, mode="clip")
+        np.subtract(rows[part], difference, out=difference)
+        lengths = row_squares(difference)
+        squares += sum_by_label(labels[part], lengths if weights is None else weights[part] * lengths, way)
+    rounding = sum_by_label(labels, weights, way) * row_squares(mean - near)
+    exact: Doubles = np.maximum(squares - rounding, 0.0)
+    return exact
+
+
+def sum_by_label(labels: Indices, values: Doubles | None, way: int) -> Doubles:
+    """Sum a number of each row, or count the rows, by label (N,)."""
+    return np.bincount(labels, values, way).astype(np.float64, copy=False)
+
+
+def _middle(rows: Floats) -> Floats:
+    """A point that float32 rows lie about, or 0 if that is near enough: moving them takes time."""
+    sample = rows[:: max(1, len(rows) // SAMPLE)].astype(np.float64)
+    middle = sample.mean(axis=0)
+    far = rows.dtype != np.float64 and middle @ middle > 4 * row_squares(sample - middle).mean()
+    found: Floats = (middle if far else np.zeros_like(middle)).astype(rows.dtype)
+    return found
+
+
+def _sums(rows: Floats, middle: Floats, labels: Indices, weights: Doubles | None, way: int) -> Doubles:
+    """Sum rows less `middle` over each class (N, D), as exact as float64, whatever the type of the rows."""
+    from scipy.sparse import csr_array  # only estimators come here: the equations do not wait for it
+
+    sums = np.zeros((way, rows.shape[1]))
+    start = 0
+    while start < len(rows):
+        size = max(FEW * way, BLOCK)
+        heavy = rows.dtype != np.float64 and np.bincount(labels[start : start + size]).max() > 8 * FEW
+        part = slice(start, start + (max(BLOCK, way) if heavy else size))
+        block = rows[part].astype(np.float64) if heavy else rows[part]  # too many of one class for float32
+        block = block - middle if middle.any() else block
+        values = np.ones(len(block), block.dtype) if weights is None else weights[part].astype(block.dtype)
+        member = csr_array((values, labels[part], np.arange(len(block) + 1)), shape=(len(block), way))
+        sums += member.T @ block
+        start = part.stop
+    return sums
