@@ -65,7 +65,7 @@ def test_fit_reads_every_format(tmp_path, bert, form):
     printed = run("fit", file, "--text", "said", "--label", "intent", "--encoder", bert, "--out", tmp_path / "model")
     assert printed == f"{tmp_path / 'model'}: 3 classes, 9 examples, 3 in the smallest class (court)\n"
     found = load_classifier(tmp_path / "model")
-    expected = FewShotTextClassifier(bert).fit(TEXTS, LABELS)
+    expected = FewShotTextClassifier(encoder=bert).fit(TEXTS, LABELS)
     assert found.get_params() == expected.get_params()
     np.testing.assert_allclose(found.predict_proba(NEW), expected.predict_proba(NEW), atol=1e-5)
 
@@ -194,7 +194,7 @@ def test_vectors_that_are_ready(tmp_path):
 def test_add_is_a_fit_to_everything(tmp_path, model, bert):
     more = table(tmp_path / "more.jsonl", {"text": NEW, "label": ["court", "people", "place"]})
     assert "3 classes, 12 examples" in run("add", model, more)
-    expected = FewShotTextClassifier(bert).fit([*TEXTS, *NEW], [*LABELS, "court", "people", "place"])
+    expected = FewShotTextClassifier(encoder=bert).fit([*TEXTS, *NEW], [*LABELS, "court", "people", "place"])
     np.testing.assert_allclose(load_classifier(model).predict_proba(NEW), expected.predict_proba(NEW), atol=1e-5)
     assert load_classifier(model).examples_[10] == NEW[1]
 

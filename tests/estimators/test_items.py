@@ -20,7 +20,7 @@ NEW = ["the king of london", "bob", "a river was born"]
 
 @pytest.fixture
 def model(bert):
-    return FewShotTextClassifier(bert, coverage=0.8).fit(TEXTS, LABELS)
+    return FewShotTextClassifier(encoder=bert, coverage=0.8).fit(TEXTS, LABELS)
 
 
 def test_it_is_the_classifier_on_the_encoders_vectors(bert, model):
@@ -48,10 +48,10 @@ def test_examples_are_known_by_what_they_were(bert, model, tmp_path):
     model.save(tmp_path)
     loaded = FewShotTextClassifier.load(tmp_path)
     assert loaded.examples_ == expected
-    other = FewShotTextClassifier(bert).fit(["anna", "bob"], ["people", "people"]).forget(["anna"], ["people"])
+    other = FewShotTextClassifier(encoder=bert).fit(["anna", "bob"], ["people", "people"]).forget(["anna"], ["people"])
     loaded.merge(other)
     assert loaded.examples_ == {**expected, 12 + 1: "bob"}
-    lean = FewShotTextClassifier(bert, fit_mode="unbiased", store_support=False).fit(TEXTS, LABELS)
+    lean = FewShotTextClassifier(encoder=bert, fit_mode="unbiased", store_support=False).fit(TEXTS, LABELS)
     assert lean.partial_fit(NEW[:1], ["court"]).examples_ == {}
 
 
@@ -60,7 +60,7 @@ def test_the_doctor_knows_the_examples(model):
 
 
 def test_models_of_two_encoders_are_not_merged(bert, model):
-    other = FewShotTextClassifier(bert, max_length=64).fit(TEXTS, LABELS)
+    other = FewShotTextClassifier(encoder=bert, max_length=64).fit(TEXTS, LABELS)
     with pytest.raises(DataError, match=r"fitted to .*max_length=128.*the other to those of .*max_length=64"):
         model.merge(other)
     with pytest.raises(DataError, match="those of an encoder that it does not name; only those of one can be merged"):
@@ -76,7 +76,7 @@ def test_onnx_takes_vectors(bert, model, tmp_path):
 
 
 def test_settings_of_both_are_its_own(bert):
-    model = FewShotTextClassifier(bert, max_length=20, fit_mode="unbiased")
+    model = FewShotTextClassifier(encoder=bert, max_length=20, fit_mode="unbiased")
     assert model.get_params().keys() == HypersphereClassifier().get_params().keys() | {
         *("encoder", "max_length", "progress", "cache")
     }
@@ -88,9 +88,11 @@ def test_settings_of_both_are_its_own(bert):
 
 
 def test_scikit_learn_can_search_and_pickle_it(bert, model):
-    search = GridSearchCV(FewShotTextClassifier(bert), {"fit_mode": ["bayes", "point"]}, cv=3, error_score="raise")
+    search = GridSearchCV(
+        FewShotTextClassifier(encoder=bert), {"fit_mode": ["bayes", "point"]}, cv=3, error_score="raise"
+    )
     assert search.fit(TEXTS, LABELS).best_score_ >= 0
-    assert len(cross_val_score(FewShotTextClassifier(bert), np.array(TEXTS), LABELS, cv=3)) == 3
+    assert len(cross_val_score(FewShotTextClassifier(encoder=bert), np.array(TEXTS), LABELS, cv=3)) == 3
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.partial_fit(NEW[:1], ["court"]).predict(NEW), model.predict(NEW))
 
@@ -113,7 +115,7 @@ def test_a_model_on_disk_is_the_same_model(bert, model, tmp_path):
 def test_other_weights_are_refused(model, tmp_path):
     folder = tmp_path / "bert"
     tiny_bert(folder)
-    FewShotTextClassifier(str(folder)).fit(TEXTS, LABELS).save(tmp_path / "model")
+    FewShotTextClassifier(encoder=str(folder)).fit(TEXTS, LABELS).save(tmp_path / "model")
     import torch
     from transformers import BertModel
 
@@ -121,7 +123,7 @@ def test_other_weights_are_refused(model, tmp_path):
     with torch.no_grad():
         other.embeddings.word_embeddings.weight[5, 0] += 1
     other.save_pretrained(folder)
-    networks.ready.cache_clear()
+    networks.forget_networks()
     with pytest.raises(
         DataError,
         match=r"fitted to vectors of sentence-transformer \(max_length=128, model='.*'; weights \w{12}\), but '.*' is "
@@ -195,12 +197,12 @@ def test_a_call_that_fails_changes_nothing(bert, model, tmp_path):
 
 
 def test_before_the_fit_there_is_nothing(bert, tmp_path):
-    model = FewShotTextClassifier(bert)
+    model = FewShotTextClassifier(encoder=bert)
     for call in (lambda: model.predict(NEW), lambda: model.save(tmp_path), model.check_encoder):
         with pytest.raises(NotFittedError):
             call()
     with pytest.raises(ConfigError, match="coverage=2: give a share"):
-        FewShotTextClassifier(bert, coverage=2).fit(TEXTS, LABELS)
+        FewShotTextClassifier(encoder=bert, coverage=2).fit(TEXTS, LABELS)
 
 
 def test_a_saved_model_needs_no_torch_unless_it_reads(model, tmp_path):

@@ -80,7 +80,7 @@ def test_memory_is_bounded_and_what_was_used_last_stays(bert, read, monkeypatch)
     assert read == ["one", "two", "three", "four"]
     encoder.transform(["two"])
     assert read[-1] == "two"
-    assert all(vector.base is None for vector in encoder._ready()._recent.values())  # not a row of a large array
+    assert all(vector.base is None for vector in encoder.network()._recent.values())  # not a row of a large array
 
 
 def test_many_texts_are_kept_on_disk(bert, read, monkeypatch, tmp_path):
@@ -90,14 +90,14 @@ def test_many_texts_are_kept_on_disk(bert, read, monkeypatch, tmp_path):
     first = TextEncoder(bert).transform(TEXTS)
     TextEncoder(bert).transform(["a", "b"])
     assert len(list(tmp_path.glob("vectors/*.npz"))) == 1
-    networks.ready.cache_clear()
+    networks.forget_networks()
     np.testing.assert_array_equal(TextEncoder(bert).transform(TEXTS), first)
     assert read == [*TEXTS, "a", "b"]
 
 
 def test_texts_are_read_in_chunks_with_progress(bert, monkeypatch, capsys):
     whole = TextEncoder(bert).transform(TEXTS)
-    networks.ready.cache_clear()
+    networks.forget_networks()
     monkeypatch.setattr(TextEncoder, "chunk", 4)
     shown: list[tuple[int, int]] = []
 

@@ -31,9 +31,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(autouse=True)
 def nothing_loaded() -> Iterator[None]:
     """Each test loads encoders of its own."""
-    networks.ready.cache_clear()
+    networks.forget_networks()
     yield
-    networks.ready.cache_clear()
+    networks.forget_networks()
 
 
 @pytest.fixture

@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier
+from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators.kinds import kind_of
 from hyperproto.estimators.text import text_problem
 
 CellReader = Callable[[Any], Any]
 
-COLUMNS = {FewShotTextClassifier: "text", FewShotImageClassifier: "image", HypersphereClassifier: "vector"}
-
 
 def reader_for(model: HypersphereClassifier) -> CellReader:
     """What reads the cells that a classifier takes."""
-    if isinstance(model, FewShotTextClassifier):
-        return read_text
-    if isinstance(model, FewShotImageClassifier):
-        return read_image
+    items = kind_of(model).items
+    if items != "vector":
+        return read_text if items == "text" else read_image
     return VectorReader(getattr(model, "n_features_in_", None))
 
 

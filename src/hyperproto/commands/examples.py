@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hyperproto.commands.cells import COLUMNS, read_label, reader_for
+from hyperproto.commands.cells import read_label, reader_for
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.errors import DataError
 from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators.kinds import kind_of
 from hyperproto.estimators.tables import Table, open_table
 
 MOST = 10  # wrong rows that a message names
@@ -28,7 +29,7 @@ def read_examples(
     if Path(source).is_dir():
         return _from_folder(source, check_label)
     with open_table(source, form) as table:
-        return _from_table(table, model, column or COLUMNS[type(model)], label_column, check_label)
+        return _from_table(table, model, column or kind_of(model).items, label_column, check_label)
 
 
 def _from_table(

@@ -8,12 +8,9 @@ from typing import Any
 
 from hyperproto.commands.examples import read_examples
 from hyperproto.errors import unknown_name
-from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, load_classifier
+from hyperproto.estimators import HypersphereClassifier, load_classifier
 from hyperproto.estimators.items import FewShotClassifier
-
-IMAGES = "efficientnet-lite0"
-TEXTS = "minilm"
-VECTORS = "identity"
+from hyperproto.estimators.kinds import new_classifier
 
 
 def fit(
@@ -26,7 +23,7 @@ def fit(
     form: str | None,
 ) -> str:
     """Fit a classifier to a table, or to a folder of images, and save it; return a line about it."""
-    model = _new(source, encoder, settings)
+    model = new_classifier(encoder, Path(source).is_dir(), **settings)
     items, labels = read_examples(model, source, column, label, form)
     with _progress(model):
         model.fit(items, labels)
@@ -59,14 +56,6 @@ def summary(folder: Path, model: HypersphereClassifier) -> str:
         f"{folder}: {len(counts)} classes, {counts.sum()} examples, "
         f"{counts[least]} in the smallest class ({model.classes_[least]})"
     )
-
-
-def _new(source: str, encoder: str | None, settings: Mapping[str, Any]) -> HypersphereClassifier:
-    if encoder == VECTORS:
-        return HypersphereClassifier(**settings)
-    if Path(source).is_dir() or encoder == IMAGES:
-        return FewShotImageClassifier(encoder or IMAGES, **settings)
-    return FewShotTextClassifier(encoder or TEXTS, **settings)
 
 
 @contextmanager

@@ -11,12 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from hyperproto.commands.cells import COLUMNS, reader_for
+from hyperproto.commands.cells import reader_for
 from hyperproto.commands.examples import read_cell
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.image_files import is_image
 from hyperproto.errors import DataError
 from hyperproto.estimators import FewShotImageClassifier, HypersphereClassifier, load_classifier
+from hyperproto.estimators.kinds import kind_of
 from hyperproto.estimators.tables import Table, open_table
 from hyperproto.files import atomic_write
 
@@ -27,7 +28,7 @@ def predict(folder: Path, source: str, out: Path | None, column: str | None, for
     """Write the rows of `source` with what the saved classifier makes of them, `batch` at a time."""
     model = load_classifier(folder)
     with _open(source, form, model) as table, _target(out) as target:
-        column = column or ("text" if table.format == "lines" else COLUMNS[type(model)])
+        column = column or ("text" if table.format == "lines" else kind_of(model).items)
         table.check_column(column, "--text")
         _check_free(table.columns or (), table.name)
         write = _Writer(target, table)

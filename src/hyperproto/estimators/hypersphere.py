@@ -119,7 +119,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         An example of weight w counts as w examples; w need not be whole.
         """
-        settings = Settings.of(self)
+        settings = Settings.of(self._chosen(fitting=True))
         batch = self._batch(X, y, sample_weight, reset=True)
         memory = Memory(batch[0].shape[1], batch[0].dtype, settings.unit, settings.store_support)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -160,7 +160,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Add everything that another classifier was fitted to; where both know a class, their examples join."""
         check_is_fitted(self)
         check_is_fitted(other)
-        ours, theirs = Settings.of(self), Settings.of(other)
+        ours, theirs = Settings.of(self._chosen()), Settings.of(other._chosen())
         for name in ("transform", "unit", "store_support"):
             if getattr(ours, name) != getattr(theirs, name):
                 setting = {"transform": "feature_transform", "unit": "region"}.get(name, name)
@@ -290,13 +290,17 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle."""
         memory = self._model().memory
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        parameters = self.get_params(deep=False)
-        storage.write(Path(folder), storage.Saved(type(self).__name__, parameters, memory, names, **self._origin()))
+        saved = storage.Saved(type(self).__name__, self._parameters(), memory, names, **self._origin())
+        storage.write(Path(folder), saved)
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
         """Read a classifier that `save` wrote; files that were cut or changed are refused."""
-        saved = storage.read(Path(folder))
+        return cls._from_saved(folder, storage.read(Path(folder)))
+
+    @classmethod
+    def _from_saved(cls, folder: str | PathLike[str], saved: storage.Saved) -> Self:
+        """Make the classifier that was read from a folder."""
         if saved.kind != cls.__name__:
             raise DataError(f"{folder}: holds a {saved.kind}, not a {cls.__name__}; load it as what it is")
         try:
@@ -310,6 +314,11 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         loaded._take_origin(saved)
         loaded._model()  # checks the settings
         return loaded
+
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters as `save` writes them."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        return parameters
 
     def _origin(self) -> dict[str, Any]:
         """Where the vectors came from, as `Saved` has it; here nobody knows."""
@@ -340,10 +349,17 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings = self._settings()  # first: it knows whether there was a fit
         return Model.of(self._memory, settings)
 
+    def _chosen(self, fitting: bool = False) -> Any:
+        """An object with the parameters as attributes; one whose encoder settles some of them says what they are.
+
+        `fitting` asks for those of a new fit.
+        """
+        return self
+
     def _settings(self) -> Settings:
         """The settings, checked against what is remembered; quickly, if they are those of the last time."""
         self._check_fitted()
-        read, last = Settings.read(self), self._memory.last_settings
+        read, last = Settings.read(self._chosen()), self._memory.last_settings
         if last is not None and last[0] == read:
             checked: Settings = last[1]
             return checked

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data.image_files import Decoding, decoder
-from hyperproto.errors import DataError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
+
+SIDE = 224  # pixels, unless told otherwise
 
 
 class ImageEncoder(ItemEncoder):
@@ -22,8 +24,10 @@ class ImageEncoder(ItemEncoder):
 
     Parameters
     ----------
-    model : "efficientnet-lite0", or another encoder of images that is registered with weights of its own.
-    resolution : in pixels; every image is brought to that size.
+    model : "efficientnet-lite0", or another encoder of images that is registered with weights of its own; the folder
+        of a run that `hyperproto train` made on images; a torch module from RGB floats (n, 3, R, R) between 0 and 1 to
+        (n, D); or a callable from a list of images, as they were given, to (n, D).
+    resolution : in pixels; every image is brought to that size. None: 224, or the size that a run was trained on.
     progress : show a bar on standard error.
     cache : keep vectors, the latest in memory, and on disk what took more than ten seconds.
     """
@@ -32,7 +36,12 @@ class ImageEncoder(ItemEncoder):
     chunk = 256
 
     def __init__(
-        self, model: str = "efficientnet-lite0", resolution: int = 224, progress: bool = False, cache: bool = True
+        self,
+        model: Any = "efficientnet-lite0",
+        *,
+        resolution: int | None = None,
+        progress: bool = False,
+        cache: bool = True,
     ) -> None:
         self.model = model
         self.resolution = resolution
@@ -50,9 +59,14 @@ class ImageEncoder(ItemEncoder):
                 raise DataError(f"X[{row}] {problem}")
         return list(X)
 
-    def read(self, items: Sequence[Any], start: int) -> NDArray[np.uint8]:
-        """Decode images, in parallel, to (n, resolution, resolution, 3)."""
-        decode = decoder(Decoding(size=self.resolution, channels=3, skip_damaged=False))
+    def read(self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None) -> NDArray[np.uint8]:
+        """Decode images, in parallel, to (n, side, side, 3); without the last axis where the network reads grey."""
+        side, channels = pixels or (self.resolution or SIDE, 3)
+        if self.resolution not in (None, side):
+            raise ConfigError(
+                f"resolution={self.resolution}: this encoder reads images of {side} pixels; leave resolution out"
+            )
+        decode = decoder(Decoding(size=side, channels=channels, skip_damaged=False))
 
         def attempt(numbered: tuple[int, Any]) -> NDArray[np.uint8]:
             row, image = numbered
@@ -71,7 +85,14 @@ class ImageEncoder(ItemEncoder):
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """A network for images of this size."""
-        return self.model, {"channels": 3, "size": self.resolution, "resolution": self.resolution}
+        if not isinstance(self.model, str) or Path(self.model).is_dir():
+            raise ConfigError(f"{fspath(self.model)}: not the folder of a run, or a run without a config.json")
+        side = self.resolution or SIDE
+        return self.model, {"channels": 3, "size": side, "resolution": side}
+
+    def module_side(self) -> int:
+        """As large as `resolution` says."""
+        return self.resolution or SIDE
 
 
 def image_problem(image: Any) -> str | None:
@@ -96,8 +117,9 @@ class FewShotImageClassifier(FewShotClassifier):
 
     def __init__(
         self,
-        encoder: str = "efficientnet-lite0",
-        resolution: int = 224,
+        *,
+        encoder: Any = "efficientnet-lite0",
+        resolution: int | None = None,
         progress: bool = False,
         cache: bool = True,
         **settings: Any,
@@ -110,4 +132,4 @@ class FewShotImageClassifier(FewShotClassifier):
 
     def item_encoder(self) -> ImageEncoder:
         """The transformer that reads the images."""
-        return ImageEncoder(self.encoder, self.resolution, self.progress, self.cache)
+        return ImageEncoder(self.encoder, resolution=self.resolution, progress=self.progress, cache=self.cache)

@@ -1,9 +1,12 @@
 """What classifiers of texts and of images share: a frozen network as a transformer, and the classifier behind it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike, fspath
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -12,24 +15,31 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators import storage
 from hyperproto.estimators.diagnosis import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.estimators.storage import Saved
 from hyperproto.progress import progress_bar
+from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
 
 if TYPE_CHECKING:
-    from hyperproto.estimators.networks import Ready
+    from hyperproto.estimators.networks import Network
+
+AUTO = "auto"
 
 
 class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Items to vectors (n, D), float32. There is nothing to fit.
 
-    The network belongs to the process, not to the object: clones share it, and a pickle holds only the settings.
+    The network of a name or of a run belongs to the process, not to the object: clones share it, and a pickle holds
+    only the settings. A module or a callable belongs to whoever gave it: it is called each time, and pickled with the
+    rest.
     """
 
     extra: ClassVar[str]  # of the package: what to install
     chunk: ClassVar[int]  # items that are read at once
+    model: Any
     progress: bool
     cache: bool
 
@@ -41,43 +51,67 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Encode items: those of like length together, and each that was seen lately not again."""
         items = self.check(X)
-        ready = self._ready()
-        vectors = np.empty((len(items), ready.size), np.float32)
+        network = self.network()
+        parts: list[NDArray[np.float32]] = []
         with progress_bar("encode") if self.progress else nullcontext() as show:
             for start in range(0, len(items), self.chunk):
-                part = slice(start, start + self.chunk)
+                read = items[start : start + self.chunk]
+                if not network.decodes:
+                    read = self.read(read, start, network.pixels)
                 move = None if show is None else (lambda done, _, start=start: show(start + done, len(items)))
-                vectors[part] = ready.vectors(self.read(items[part], start), self.cache, move)
-        return vectors
+                parts.append(network.vectors(read, self.cache, move))
+        sizes = sorted({part.shape[1] for part in parts})
+        if len(sizes) > 1:
+            raise DataError(f"{network.identity['name']} returned vectors of {sizes[0]} and of {sizes[-1]} numbers")
+        return np.concatenate(parts) if parts else np.empty((0, network.size or 0), np.float32)
 
     @property
     def identity(self) -> dict[str, Any]:
         """What the vectors follow from: the encoder's name, its options, and a checksum of its weights."""
-        return self._ready().identity
+        return self.network().identity
 
     def check(self, X: Any) -> Sequence[Any]:
         """Refuse what is no list of items, or an item that cannot be one."""
         raise NotImplementedError
 
-    def read(self, items: Sequence[Any], start: int) -> Any:
-        """Items as the network takes them; `start` is the position of the first."""
+    def read(self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None) -> Any:
+        """Items as the network takes them; `start` is the position of the first, `pixels` side and channels."""
         raise NotImplementedError
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The name and the options of the network."""
+        """The name and the options of the network that `model` names."""
         raise NotImplementedError
+
+    def module_side(self) -> int | None:
+        """The side of the images that a module is given; None among texts."""
+        return None
+
+    def network(self) -> "Network":
+        """The network that `model` stands for."""
+        if self.model is None:
+            raise ConfigError(
+                "there is no encoder: a callable or a module is not stored with a classifier; give it again by "
+                "load(folder, encoder=...) or set_params(encoder=...)"
+            )
+        if not (isinstance(self.model, str | PathLike) or callable(self.model)):
+            raise ConfigError(
+                f"encoder {self.model!r} ({type(self.model).__name__}) will not do; give a name, the folder of a run, "
+                "a callable or a torch module"
+            )
+        try:
+            from hyperproto.estimators.networks import network_of
+        except ImportError as error:
+            raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[{self.extra}]'") from error
+        folder = run_folder(self.model)
+        named = isinstance(self.model, str | PathLike) and folder is None
+        return network_of(self.model, self.spec() if named else ("", {}), folder, self.module_side())
 
     @property
     def _n_features_out(self) -> int:
-        return self._ready().size
-
-    def _ready(self) -> "Ready":
-        try:
-            from hyperproto.estimators.networks import ready
-        except ImportError as error:
-            raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[{self.extra}]'") from error
-        name, options = self.spec()
-        return ready(name, tuple(sorted(options.items())))
+        size = self.network().size
+        if size is None:
+            raise ConfigError(f"how long the vectors of {self.identity['name']} are is not known before it is called")
+        return size
 
     def __sklearn_is_fitted__(self) -> bool:
         """Always: there is nothing to fit."""
@@ -92,21 +126,54 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return tags
 
 
+def run_folder(encoder: Any) -> Path | None:
+    """The folder of a trained run, if `encoder` names one: its config.json has a recipe, that of a checkpoint none."""
+    if not isinstance(encoder, str | PathLike):
+        return None
+    folder = Path(encoder).expanduser()
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return folder.resolve() if isinstance(config, dict) and "recipe" in config else None
+
+
 class FewShotClassifier(HypersphereClassifier):
     """A HypersphereClassifier whose rows are items. Whatever takes rows there, takes items here.
 
     `encoder_` tells which encoder the fit used, with a checksum of its weights: vectors of another mean nothing here.
+    Two parameters may be "auto", and are by default, since a run knows better: see `feature_transform_`,
+    `prior_ratio_`.
     """
 
-    encoder: str
+    encoder: Any
     progress: bool
     cache: bool
     encoder_: Mapping[str, Any]
     _items: dict[int, str]  # texts or paths of all examples that came, by their numbers
 
+    def __init__(
+        self, *, feature_transform: str | None = AUTO, prior_ratio: float | str = AUTO, **settings: Any
+    ) -> None:
+        given: Any = prior_ratio  # a number, once "auto" is settled
+        super().__init__(feature_transform=feature_transform, prior_ratio=given, **settings)
+
     def item_encoder(self) -> ItemEncoder:
         """The transformer that reads the items."""
         raise NotImplementedError
+
+    @property
+    def feature_transform_(self) -> str:
+        """What the classifier does to the encoder's vectors; "auto": "unit", but nothing to those of a run.
+
+        A run's vectors come as the run's own transform leaves them.
+        """
+        return self._settings().transform
+
+    @property
+    def prior_ratio_(self) -> float:
+        """The ratio that "bayes" expects; "auto": what the run measured on vectors so transformed, or 4."""
+        return self._settings().prior_ratio
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit a region to the examples of each class; one example is enough, and counts may differ."""
@@ -139,7 +206,7 @@ class FewShotClassifier(HypersphereClassifier):
         check_is_fitted(self)
         check_is_fitted(other)
         theirs = getattr(other, "encoder_", None)
-        if theirs != self.encoder_:
+        if theirs is None or not same_vectors(theirs, self.encoder_):
             raise DataError(
                 f"this classifier was fitted to vectors of {_words(self.encoder_)}, the other to those of "
                 f"{_words(theirs) if theirs else 'an encoder that it does not name'}; only those of one can be merged"
@@ -161,24 +228,46 @@ class FewShotClassifier(HypersphereClassifier):
         """Report on every class, and on the examples that look wrong; the examples must have been kept."""
         return replace(super().diagnose(), items=self.examples_)
 
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle.
+
+        The encoder stays where it is: its name, or the folder of its run, is written with a checksum of its weights. A
+        callable or a module is not written; `load` takes it again.
+        """
+        super().save(folder)
+
     @classmethod
-    def load(cls, folder: str | PathLike[str], check_encoder: bool = True) -> Self:
+    def load(cls, folder: str | PathLike[str], check_encoder: bool = True, *, encoder: Any = None) -> Self:
         """Read a classifier that `save` wrote; files that were cut or changed are refused, and so are other weights.
 
+        `encoder` stands in for the one that was saved: a callable or a module, which is not, or a run that moved.
         Without `check_encoder` the encoder is loaded, and checked, only when items are to be read.
         """
-        loaded = super().load(folder)
+        saved = storage.read(Path(folder))
+        if encoder is not None:
+            saved = replace(saved, parameters={**saved.parameters, "encoder": encoder})
+        loaded = cls._from_saved(folder, saved)
         if check_encoder:
+            if loaded.encoder is None:
+                raise DataError(
+                    f"{folder}: was fitted to vectors of {_words(loaded.encoder_)}, which is not stored; "
+                    f"give it again: {cls.__name__}.load(folder, encoder=...)"
+                )
             loaded.check_encoder()
         return loaded
 
     def check_encoder(self) -> None:
         """Make sure that the encoder is the one that the fit used."""
         check_is_fitted(self)
-        found = self.item_encoder().identity
-        if found != self.encoder_:
+        if self.encoder_.get("name") == "run" and isinstance(self.encoder, str) and run_folder(self.encoder) is None:
             raise DataError(
-                f"this classifier was fitted to vectors of {_words(self.encoder_)}, but {self.encoder!r} is now "
+                f"this classifier was fitted to vectors of {_words(self.encoder_)}, and there is no run in "
+                f"{self.encoder}; if it moved, say where: load(folder, encoder=...) or set_params(encoder=...)"
+            )
+        found = self.item_encoder().identity
+        if not same_vectors(found, self.encoder_):
+            raise DataError(
+                f"this classifier was fitted to vectors of {_words(self.encoder_)}, but {_named(self.encoder)} is now "
                 f"{_words(found)}; use the encoder of the fit, or fit again"
             )
 
@@ -187,6 +276,28 @@ class FewShotClassifier(HypersphereClassifier):
         """How many examples came so far, if they are kept."""
         kept = self._memory.support if self.__sklearn_is_fitted__() else None
         return 0 if kept is None else kept.given
+
+    def _chosen(self, fitting: bool = False) -> Any:
+        """The parameters, with what "auto" stands for with this encoder; a fit asks the encoder, all else the fit."""
+        if AUTO not in (self.feature_transform, self.prior_ratio):
+            return self
+        if not fitting:
+            identity = self.encoder_ if hasattr(self, "encoder_") else {}
+        else:
+            identity = {} if run_folder(self.encoder) is None else self.item_encoder().identity
+        transform: str | None = self.feature_transform
+        ratio: Any = self.prior_ratio
+        if transform == AUTO:
+            transform = "none" if identity.get("name") == "run" else "unit"
+        if ratio == AUTO:
+            ratio = identity.get("prior_ratio", {}).get(_transform_of_both(identity, transform), PRIOR_RATIO)
+        return SimpleNamespace(**{**vars(self), "feature_transform": transform, "prior_ratio": ratio})
+
+    def _parameters(self) -> dict[str, Any]:
+        """As they are, but for the encoder: a run's whole path, and nothing for what cannot be written."""
+        named = fspath(self.encoder) if isinstance(self.encoder, str | PathLike) else None
+        folder = run_folder(self.encoder)
+        return {**super()._parameters(), "encoder": named if folder is None else str(folder)}
 
     def _origin(self) -> dict[str, Any]:
         return {"encoder": self.encoder_, "items": self.examples_}
@@ -214,12 +325,47 @@ class FewShotClassifier(HypersphereClassifier):
         """The settings of the encoder, which the constructor names, and those of the classifier."""
         return sorted({*super()._get_param_names(), *HypersphereClassifier._get_param_names()})
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The encoder, then whatever differs from the defaults."""
+        defaults = type(self)().get_params(deep=False)
+        given = self.get_params(deep=False)
+        changed = [name for name in given if name != "encoder" and given[name] != defaults[name]]
+        words = [f"encoder={_named(self.encoder)}", *(f"{name}={given[name]!r}" for name in changed)]
+        text = f"{type(self).__name__}({', '.join(words)})"
+        return text if len(text) <= N_CHAR_MAX else f"{text[: N_CHAR_MAX - 4]}...)"
+
 
 def named_items(X: Any, first: int) -> dict[int, str]:
     """Texts or paths by number, the first being `first`; pixels have no name."""
     return {first + row: str(fspath(item)) for row, item in enumerate(X) if isinstance(item, str | PathLike)}
 
 
+def same_vectors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two encoders give the same vectors: what a run measured beside them does not matter."""
+    return all(one.get(key) == other.get(key) for key in ("name", "options", "sha256"))
+
+
+def _transform_of_both(identity: Mapping[str, Any], transform: str | None) -> str | None:
+    """What a run's transform and the classifier's come to; None for "center-unit" of examples, as nothing measured it.
+
+    >>> _transform_of_both({"options": {"transform": "none"}}, "unit")
+    'unit'
+    """
+    own = identity.get("options", {}).get("transform", "none")
+    if transform in (None, "none"):
+        return str(own)
+    return None if transform != "unit" else "unit" if own == "none" else str(own)
+
+
 def _words(identity: Mapping[str, Any]) -> str:
-    options = ", ".join(f"{name}={value!r}" for name, value in sorted(identity["options"].items()))
-    return f"{identity['name']} ({options}; weights {identity['sha256'][:12]})"
+    options = [f"{name}={value!r}" for name, value in sorted(identity["options"].items())]
+    weights = [f"weights {identity['sha256'][:12]}"] if identity["sha256"] else []
+    said = "; ".join([", ".join(options)] * bool(options) + weights)
+    return f"{identity['name']} ({said})" if said else str(identity["name"])
+
+
+def _named(encoder: Any) -> str:
+    """An encoder in a few words: a module, or a callable, by its type or name."""
+    if isinstance(encoder, str | PathLike):
+        return repr(fspath(encoder))
+    return f"<{getattr(encoder, '__qualname__', type(encoder).__qualname__)}>"

@@ -1,16 +1,62 @@
-"""A saved classifier of any kind."""
+"""The kinds of classifiers: which class reads which items. `load_classifier` loads a saved one of any kind."""
 
+import json
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from hyperproto.errors import DataError, unknown_name
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
-from hyperproto.estimators.items import FewShotClassifier
+from hyperproto.estimators.items import FewShotClassifier, run_folder
 from hyperproto.estimators.storage import read_kind
 from hyperproto.estimators.text import FewShotTextClassifier
 
-KINDS = {cls.__name__: cls for cls in (HypersphereClassifier, FewShotTextClassifier, FewShotImageClassifier)}
+VECTORS = "identity"  # the encoder of those who have vectors already
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of classifiers, and what it reads."""
+
+    cls: type[HypersphereClassifier]
+    items: str  # "text", "image" or "vector": also the column of a table that holds them, unless told otherwise
+
+
+KINDS = {
+    kind.cls.__name__: kind
+    for kind in (
+        Kind(FewShotTextClassifier, "text"),
+        Kind(FewShotImageClassifier, "image"),
+        Kind(HypersphereClassifier, "vector"),
+    )
+}
+
+
+def kind_of(model: HypersphereClassifier) -> Kind:
+    """The kind of a classifier; of a class derived from one of them, that of its parent."""
+    return next(KINDS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in KINDS)
+
+
+def new_classifier(encoder: str | None = None, images: bool = False, **settings: Any) -> HypersphereClassifier:
+    """Make the classifier that uses an encoder: of images or texts, by the encoder's name or what a run read.
+
+    `images` says that the items are images, whatever the encoder; "identity" is for vectors.
+    """
+    if encoder == VECTORS:
+        return HypersphereClassifier(**settings)
+    if images or encoder == FewShotImageClassifier().encoder or _read_images(encoder):
+        cls: type[FewShotClassifier] = FewShotImageClassifier
+    else:
+        cls = FewShotTextClassifier
+    return cls(**({} if encoder is None else {"encoder": encoder}), **settings)
+
+
+def _read_images(encoder: str | None) -> bool:
+    """Whether this is a run whose encoder read images."""
+    folder = run_folder(encoder)
+    return folder is not None and "channels" in json.loads((folder / "config.json").read_text())["recipe"]["encoder"]
 
 
 def load_classifier(folder: str | PathLike[str], check_encoder: bool = True) -> HypersphereClassifier:
@@ -18,5 +64,5 @@ def load_classifier(folder: str | PathLike[str], check_encoder: bool = True) -> 
     kind = read_kind(Path(folder))
     if kind not in KINDS:
         raise DataError(f"{folder}: {unknown_name('classifier', kind, KINDS)}")
-    cls: type[HypersphereClassifier] = KINDS[kind]
+    cls = KINDS[kind].cls
     return cls.load(folder, check_encoder) if issubclass(cls, FewShotClassifier) else cls.load(folder)

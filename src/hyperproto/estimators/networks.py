@@ -1,75 +1,146 @@
-"""Encoders that are ready to use, each loaded once a process; the vectors they gave lately are kept."""
+"""Networks that encode items: what `encoder=` stands for, a name, the folder of a run, a module or a callable.
+
+Those of a name or a run are loaded once a process and belong to it alone, so the vectors they gave lately are kept.
+This file needs torch; the classifiers import it when there are items to read.
+"""
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from math import isfinite
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from hyperproto.data import Pool, Progress
-from hyperproto.encoders import ENCODERS, Units, default_device, make_encoder
+from hyperproto.encoders import ENCODERS, Encoder, FeatureTransform, Units, default_device, make_encoder
 from hyperproto.encoders.vector_cache import cached_units, weights_digest
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.registry import check_options
+from hyperproto.training.prior_ratio import PriorRatio
+from hyperproto.training.run import Run
 
 Floats = NDArray[np.float32]
+Options = tuple[tuple[str, Any], ...]
 
 LOADED = 4  # networks in memory at once
 RECENT = 1 << 26  # bytes of vectors that are kept in memory
-MANY = 200  # items: for fewer, nobody looks on disk
+MANY = 200  # items: fewer are not looked up on disk
+BATCH = 64  # items that a module is given at once
 
 
-class Ready:
-    """A network, and the vectors it gave lately."""
+class Network:
+    """Items to vectors (n, D), float32. A subclass writes `encode` and `identity`."""
 
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
-        check_options("encoder", name, ENCODERS.get(name), options)
-        self.encoder = make_encoder(name, options)
-        if any(parameter.requires_grad for parameter in self.encoder.parameters()):
-            raise ConfigError(
-                f"encoder {name!r} has to be trained before its vectors mean anything; take one that is ready-made, "
-                "such as minilm for texts or efficientnet-lite0 for images"
-            )
-        self.encoder.to(default_device())
-        [self.size] = self.encoder.feature_shape
+    decodes: ClassVar[bool] = False  # whether it takes images as they were given, files and arrays
+    size: int | None = None  # D, where it is known before anything is encoded
+    pixels: tuple[int, int] | None = None  # side and channels of the images it reads, where it says so
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that vectors follow from: a name, options, and a checksum of weights where there are any."""
+        raise NotImplementedError
+
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+        """Encode texts, or images; `on_disk` allows a look into the folder of stored vectors."""
+        raise NotImplementedError
+
+    def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Floats:
+        """Encode items; with `cache`, none that was encoded lately or is on disk."""
+        return self.encode(items, False, progress)
+
+
+class EncoderNetwork(Network):
+    """An encoder of this package, whose weights others may change."""
+
+    def __init__(self, encoder: Encoder, where: str, transform: FeatureTransform | None = None) -> None:
+        self.encoder = encoder
+        self.where = where  # how messages name it
+        self.transform = transform
+        self._checked: set[str] = set()
+        if len(encoder.feature_shape) != 1:
+            raise ConfigError(f"{where} gives feature maps {encoder.feature_shape}; a classifier takes vectors (D,)")
+        [self.size] = encoder.feature_shape
+        options = self._made[1]
+        if "size" in options:
+            self.pixels = options["size"], options.get("channels", 3)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The encoder's name, options and weights."""
+        name, options = self._made
+        return {"name": name, "options": options, "sha256": digest_of(self.encoder)}
+
+    @property
+    def _made(self) -> tuple[str, dict[str, Any]]:
+        return self.encoder.made_from or (type(self.encoder).__qualname__, {})
+
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+        """Encode in eval mode, then transform."""
+        pool = Pool(items, np.zeros(len(items), np.int64), ("",), name="items")
+        self._check(pool)
+
+        def run() -> Units:
+            return self.encoder.encode_all(self.encoder.prepare(items), progress)
+
+        units = cached_units(self.encoder, pool, None, run) if on_disk else run()
+        if not units.single:
+            raise ConfigError(f"{self.where} gives a vector for each word, not one an item; EntityTagger uses such")
+        x = units.x if self.transform is None else self.transform(units.x)
+        found: Floats = x.detach().cpu().numpy()
+        return found
+
+    def _check(self, pool: Pool) -> None:
+        """Refuse items of another kind than the encoder reads: once a kind."""
+        kind = "texts" if isinstance(pool.items[0], str) else "these images"
+        if kind in self._checked:
+            return
+        _, made = self._made
+        try:
+            needed = type(self.encoder).options_for(pool)
+        except DataError as error:
+            raise ConfigError(f"{self.where} does not read {kind} ({error})") from None
+        different = [f"{key} {value!r}" for key, value in needed.items() if made.get(key, value) != value]
+        if different:
+            raise ConfigError(f"{self.where} does not read {kind}, which have {', '.join(different)}")
+        self._checked.add(kind)
+
+
+class FrozenNetwork(EncoderNetwork):
+    """An encoder that belongs to this process alone: its identity stays, and the vectors it gave lately are kept."""
+
+    def __init__(self, encoder: Encoder, where: str, transform: FeatureTransform | None = None) -> None:
+        super().__init__(encoder.to(default_device()).eval(), where, transform)
         self._recent: OrderedDict[str | bytes, Floats] = OrderedDict()
         self._lock = Lock()
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What the vectors follow from."""
-        name, options = self.encoder.made_from or ("", {})
-        return {"name": name, "options": options, "sha256": weights_digest(self.encoder)}
+        """The encoder's name, options and weights."""
+        return super().identity
 
     def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Floats:
-        """Encode texts, or an array of images, (n, D); with `cache`, none that was encoded lately or is on disk."""
+        """Encode texts, or an array of images; with `cache`, none that was encoded lately or is on disk."""
         if not cache:
-            return self._encode(items, False, progress)
+            return self.encode(items, False, progress)
         keys = [item if isinstance(item, str) else sha256(item).digest() for item in items]
         known = self._lookup(keys)
         new = {key: row for row, key in enumerate(keys) if key not in known}
         if new:
             rows = list(new.values())
             needed = items[rows] if isinstance(items, np.ndarray) else [items[row] for row in rows]
-            fresh = dict(zip(new, self._encode(needed, len(needed) >= MANY, progress), strict=True))
+            fresh = dict(zip(new, self.encode(needed, len(needed) >= MANY, progress), strict=True))
             self._keep(fresh)
             known |= fresh
         return np.stack([known[key] for key in keys])
-
-    def _encode(self, items: Any, cached: bool, progress: Progress | None) -> Floats:
-        def encode() -> Units:
-            return self.encoder.encode_all(self.encoder.prepare(items), progress)
-
-        if cached:
-            pool = Pool(items, np.zeros(len(items), np.int64), ("",), name="items")
-            units = cached_units(self.encoder, pool, None, encode)
-        else:
-            units = encode()
-        found: Floats = units.x.cpu().numpy()
-        return found
 
     def _lookup(self, keys: list[Any]) -> dict[Any, Floats]:
         with self._lock:
@@ -79,13 +150,180 @@ class Ready:
             return {key: self._recent[key] for key in keys if key in self._recent}
 
     def _keep(self, fresh: dict[Any, Floats]) -> None:
+        size = self.size or 1
         with self._lock:
             self._recent |= {key: vector.copy() for key, vector in fresh.items()}
-            while len(self._recent) * self.size * 4 > RECENT:
+            while len(self._recent) * size * 4 > RECENT:
                 self._recent.popitem(last=False)
 
 
+class RunNetwork(FrozenNetwork):
+    """The encoder of a trained run, its transform applied; with the prior_ratio that the run measured."""
+
+    def __init__(self, folder: Path) -> None:
+        run = Run(folder)
+        learner, recipe = run.load()
+        features = learner.features
+        where = f"{folder}: its encoder {recipe.encoder.name!r}"
+        super().__init__(features.encoder, where, features.transform.to(default_device()).eval())
+        self.prior_ratio = _ratios(run.prior_ratio)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What the run's vectors follow from, wherever its folder is, and the ratios it measured."""
+        name, options = self._made
+        transform: Any = self.transform
+        digest = sha256((digest_of(self.encoder) + digest_of(transform)).encode()).hexdigest()
+        options = {"encoder": name, **options, "transform": transform.kind}
+        return {"name": "run", "options": options, "sha256": digest, "prior_ratio": self.prior_ratio}
+
+
+class ModuleNetwork(Network):
+    """A torch module: float images (n, 3, R, R) from 0 to 1, or a list of texts, to a tensor (n, D)."""
+
+    def __init__(self, module: nn.Module, resolution: int | None) -> None:
+        self.module = module
+        self.pixels = None if resolution is None else (resolution, 3)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The module's class, and its weights as they are now."""
+        options = {} if self.pixels is None else {"resolution": self.pixels[0]}
+        return {"name": f"module {_name(type(self.module))}", "options": options, "sha256": digest_of(self.module)}
+
+    @torch.no_grad()
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+        """Apply the module, in eval mode, to some items at a time."""
+        device = next((tensor.device for tensor in self.module.parameters()), torch.device("cpu"))
+        parts = []
+        with _eval_mode(self.module):
+            for start in range(0, len(items), BATCH):
+                batch = items[start : start + BATCH]
+                if self.pixels is not None:
+                    batch = torch.from_numpy(np.ascontiguousarray(batch)).to(device).permute(0, 3, 1, 2).float() / 255
+                found = self.module(batch)
+                if isinstance(found, Tensor):
+                    found = found.detach().cpu()
+                parts.append(checked_vectors(found, len(batch), f"the module {_name(type(self.module))}"))
+                if progress is not None:
+                    progress(min(start + BATCH, len(items)), len(items))
+        return np.concatenate(parts)
+
+
+class CallableNetwork(Network):
+    """Any function from a list of items, as they were given, to an array (n, D)."""
+
+    decodes = True
+
+    def __init__(self, function: Callable[[Sequence[Any]], Any]) -> None:
+        self.function = function
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The function's name: nothing else is known of it."""
+        return {"name": f"callable {_name(self.function)}", "options": {}, "sha256": None}
+
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+        """Call it once, and look at what it returns."""
+        return checked_vectors(self.function(items), len(items), f"the callable {_name(self.function)}")
+
+
+def network_of(encoder: Any, spec: tuple[str, dict[str, Any]], folder: Path | None, resolution: int | None) -> Network:
+    """The network of `encoder`; `spec` is its name and options, `folder` that of a run, where it is such.
+
+    `resolution` is the side of the images that a module is given, None among texts.
+    """
+    if isinstance(encoder, Encoder):
+        return EncoderNetwork(encoder, f"the encoder {type(encoder).__qualname__}")
+    if isinstance(encoder, nn.Module):
+        return ModuleNetwork(encoder, resolution)
+    if callable(encoder):
+        return CallableNetwork(encoder)
+    if folder is not None:
+        return _run(folder, _stamp(folder))
+    name, options = spec
+    return named(name, tuple(sorted(options.items())))
+
+
 @lru_cache(maxsize=LOADED)
-def ready(name: str, options: tuple[tuple[str, Any], ...]) -> Ready:
-    """The encoder of that name with those options, loaded the first time."""
-    return Ready(name, dict(options))
+def named(name: str, options: Options) -> FrozenNetwork:
+    """The registered encoder of that name with those options, loaded the first time; its weights must be ready."""
+    check_options("encoder", name, ENCODERS.get(name), dict(options))
+    encoder = make_encoder(name, dict(options))
+    if any(parameter.requires_grad for parameter in encoder.parameters()):
+        raise ConfigError(
+            f"encoder {name!r} has to be trained before its vectors mean anything; take one that is ready-made, "
+            "such as minilm for texts or efficientnet-lite0 for images, or the folder of a run"
+        )
+    return FrozenNetwork(encoder, f"encoder {name!r}")
+
+
+@lru_cache(maxsize=LOADED)
+def _run(folder: Path, stamp: tuple[int, ...]) -> RunNetwork:
+    """The network of a run, loaded again whenever its files change."""
+    return RunNetwork(folder)
+
+
+def forget_networks() -> None:
+    """Drop every loaded network, and the vectors kept with it."""
+    named.cache_clear()
+    _run.cache_clear()
+
+
+def _stamp(folder: Path) -> tuple[int, ...]:
+    """Sizes and times of the files that a run's vectors follow from."""
+    run = Run(folder)
+    found = [path.stat() for path in (run.config, run.model, run.prior_ratio) if path.exists()]
+    return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns))
+
+
+def _ratios(path: Path) -> dict[str, float]:
+    """The ratios that a run measured, by transform; none where it has no such file."""
+    if not path.exists():
+        return {}
+    ratios = PriorRatio.read(path).ratio
+    for kind, ratio in ratios.items() if isinstance(ratios, dict) else [("all", ratios)]:
+        if not (isinstance(ratio, float | int) and isfinite(ratio) and ratio > 0):
+            raise DataError(f"{path}: the ratio of {kind!r} is {ratio!r}, not a number above 0; remove the file")
+    return ratios
+
+
+def checked_vectors(found: Any, expected: int, where: str) -> Floats:
+    """Look at what a module or a callable returned: one vector an item, (n, D); further axes are flattened."""
+    try:
+        vectors = np.asarray(found, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise DataError(f"{where} returned {type(found).__name__}, no array of numbers ({expected}, D)") from None
+    if vectors.ndim < 2 or len(vectors) != expected or vectors.size == 0:
+        raise DataError(f"{where} returned an array {vectors.shape} for {expected} items; return ({expected}, D)")
+    return vectors.reshape(expected, -1)
+
+
+@contextmanager
+def _eval_mode(module: nn.Module) -> Iterator[None]:
+    """Switch to eval mode, and each part back to the mode it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+_DIGESTS: WeakKeyDictionary[nn.Module, tuple[Any, str]] = WeakKeyDictionary()
+
+
+def digest_of(module: nn.Module) -> str:
+    """A sha256 of all weights; computed again only after one of them was written to."""
+    tensors = [*module.parameters(), *module.buffers()]
+    state = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
+    if _DIGESTS.get(module, (None, ""))[0] != state:
+        hashed: Any = weights_digest  # which reads no more than parameters and buffers
+        _DIGESTS[module] = state, hashed(module)
+    return _DIGESTS[module][1]
+
+
+def _name(named: Any) -> str:
+    owner = named if hasattr(named, "__qualname__") else type(named)
+    return f"{owner.__module__}.{owner.__qualname__}"

@@ -12,8 +12,9 @@ class TextEncoder(ItemEncoder):
 
     Parameters
     ----------
-    model : "minilm", "mpnet", "bert", a folder with a checkpoint, or a name on the Hugging Face hub.
-    max_length : in word pieces; of a longer text the beginning is read.
+    model : "minilm", "mpnet", "bert", a folder with a checkpoint, or a name on the Hugging Face hub; the folder of a
+        run that `hyperproto train` made on texts; a callable, or a torch module, from a list of texts to (n, D).
+    max_length : in word pieces, for a language model by name; of a longer text the beginning is read.
     progress : show a bar on standard error.
     cache : keep vectors, the latest in memory, and on disk what took more than ten seconds.
 
@@ -30,7 +31,7 @@ class TextEncoder(ItemEncoder):
     chunk = 1 << 16
 
     def __init__(
-        self, model: str = "minilm", max_length: int = 128, progress: bool = False, cache: bool = True
+        self, model: Any = "minilm", *, max_length: int = 128, progress: bool = False, cache: bool = True
     ) -> None:
         self.model = model
         self.max_length = max_length
@@ -41,13 +42,13 @@ class TextEncoder(ItemEncoder):
         """Texts are strings with something in them."""
         return check_texts(X)
 
-    def read(self, items: Sequence[str], start: int) -> list[str]:
+    def read(self, items: Sequence[str], start: int, pixels: tuple[int, int] | None) -> list[str]:
         """As they are."""
         return list(items)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """A language model that reads whole texts."""
-        return "sentence-transformer", {"model": self.model, "max_length": self.max_length}
+        return "sentence-transformer", {"model": str(self.model), "max_length": self.max_length}
 
 
 def check_texts(X: Any) -> list[str]:
@@ -96,7 +97,8 @@ class FewShotTextClassifier(FewShotClassifier):
 
     def __init__(
         self,
-        encoder: str = "minilm",
+        *,
+        encoder: Any = "minilm",
         max_length: int = 128,
         progress: bool = False,
         cache: bool = True,
@@ -110,4 +112,4 @@ class FewShotTextClassifier(FewShotClassifier):
 
     def item_encoder(self) -> TextEncoder:
         """The transformer that reads the texts."""
-        return TextEncoder(self.encoder, self.max_length, self.progress, self.cache)
+        return TextEncoder(self.encoder, max_length=self.max_length, progress=self.progress, cache=self.cache)
