@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hyperproto.api import compare as compare
+    from hyperproto.api import evaluate as evaluate
+    from hyperproto.api import submit as submit
+    from hyperproto.api import tag as tag
+    from hyperproto.api import train as train
     from hyperproto.data import OUTSIDE as OUTSIDE
     from hyperproto.data import Pool as Pool
     from hyperproto.data import open_pool as open_pool
@@ -24,8 +29,13 @@ if TYPE_CHECKING:
     from hyperproto.estimators import HypersphereClassifier as HypersphereClassifier
     from hyperproto.estimators import ImageEncoder as ImageEncoder
     from hyperproto.estimators import TextEncoder as TextEncoder
+    from hyperproto.estimators import load_classifier as load_classifier
+    from hyperproto.evaluation import Result as Result
+    from hyperproto.reports.comparison import Comparison as Comparison
+    from hyperproto.training import Run as Run
 
 _HOME = {
+    "Comparison": "reports.comparison",
     "ConfigError": "errors",
     "DataError": "errors",
     "Episode": "episodes",
@@ -38,8 +48,16 @@ _HOME = {
     "ImageEncoder": "estimators",
     "OUTSIDE": "data",
     "Pool": "data",
+    "Result": "evaluation",
+    "Run": "training",
     "TextEncoder": "estimators",
+    "compare": "api",
+    "evaluate": "api",
+    "load_classifier": "estimators",
     "open_pool": "data",
+    "submit": "api",
+    "tag": "api",
+    "train": "api",
 }
 
 __all__ = [*sorted(_HOME), "__version__"]

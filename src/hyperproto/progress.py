@@ -1,32 +1,52 @@
-"""Progress with an estimate, on standard error. It needs no torch: downloads show it, too."""
+"""Progress by a callback, and a bar on standard error that shows it with an estimate. It needs no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+BAR_WIDTH = 12
 
 
 class Show(Protocol):
-    """Moves a bar: so much done of so much, and a few words."""
+    """Called while something long is done: so much of so much, and what is counted, in a few words.
+
+    A function `(done: int, total: int, note: str = "") -> None`; `total` may change when another part of the work
+    begins.
+    """
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Show it."""
+        """Take note."""
+
+
+def noted(show: Show | None, words: str) -> Callable[[int, int], None]:
+    """Return a callback for one part of the work; `words` say what it counts."""
+
+    def report(done: int, total: int) -> None:
+        if show is not None:
+            show(done, total, words)
+
+    return report
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Show]:
-    """Show a bar with an estimate of what is left; call what it yields with (done, total, a few words)."""
+    """Show a bar until the block ends, well or not: nothing of it stays above a result or an error.
+
+    Call what it yields with (done, total, what is counted).
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=16),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=BAR_WIDTH),
         MofNCompleteColumn(),
-        TextColumn("left:"),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=False)),
+        TextColumn("left:", table_column=Column(no_wrap=True)),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as display:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task(title, total=None, note="")
 
         def report(done: int, total: int, note: str = "") -> None:

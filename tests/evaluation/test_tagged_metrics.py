@@ -9,8 +9,6 @@ import torch
 from rich.console import Console
 from scipy.stats import t as student
 
-from hyperproto.commands.evaluation import Selection, comparison, evaluate, show_results
-from hyperproto.commands.tasks import Tasks
 from hyperproto.data import open_pool
 from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.episodes import GreedySampler, episodes_hash, save_fewnerd_episodes
@@ -27,8 +25,8 @@ from hyperproto.evaluation import (
     tag_episodes,
 )
 from hyperproto.methods import make_method
-from hyperproto.reports.comparison import columns_table, describe
-from hyperproto.reports.tagging_tables import errors_table, spans_table
+from hyperproto.reports.comparison import Comparison, columns_table, describe, errors_table, spans_table
+from hyperproto.studies.measure import Selection, Tasks, measure
 from tests.episodes.tagged import random_sentences
 from tests.words import register, write_conll
 
@@ -72,15 +70,15 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"conll:{tmp_path / 'data'}"
 
 
-def tasks(data: str, *shots: str, **more: Any) -> Tasks:
-    return Tasks(data, "test", shots, **{"way": 3, "query": None, "episodes": 12, "seed": 5, **more})
+def tasks(data: str, *shots: int, **more: Any) -> Tasks:
+    return Tasks(**{"data": data, "shots": shots, "way": 3, "episodes": 12, "seed": 5, **more})
 
 
 CHOSEN = Selection(encoders=["tiny-words"], methods=["protonet", "structshot", "hyperproto"], fits=["bayes"])
 
 
 def test_contenders_are_measured_by_f1(data: str) -> None:
-    [results] = evaluate(CHOSEN, tasks(data, "2"))
+    [results] = measure(CHOSEN, tasks(data, 2))
     pool = open_pool(data, "test")
     episodes = GreedySampler(pool, way=3, shot=2, query=2, seed=5).draw(12)
     torch.manual_seed(0)
@@ -99,7 +97,7 @@ def test_contenders_are_measured_by_f1(data: str) -> None:
     assert settings.items() <= content.items()
     assert content["episode_hash"] == episodes_hash(pool, episodes)
     assert "accuracy" not in content
-    [first, *_] = comparison([results])["comparisons"]
+    [first, *_] = Comparison([results]).differences
     assert first["difference"] == pytest.approx(results[0].values.mean() - results[1].values.mean())
     toolkit = [result.metrics["toolkit"]["f1"] for result in results]
     assert first["toolkit_difference"] == pytest.approx(toolkit[0] - toolkit[1])
@@ -109,9 +107,9 @@ def test_contenders_are_measured_by_f1(data: str) -> None:
 def test_the_rule_and_the_smallest_class_may_be_chosen(data: str) -> None:
     pool = open_pool(data, "test")
     expected = GreedySampler(pool, way=2, shot=1, query=3, seed=5, rule="appendix", least_spans=30).draw(12)
-    [[result]] = evaluate(
+    [[result]] = measure(
         Selection(encoders=["tiny-words"], methods=["nnshot"]),
-        tasks(data, "1", way=2, query=3, rule="appendix", least_spans=30),
+        tasks(data, 1, way=2, query=3, rule="appendix", least_spans=30),
     )
     assert result.settings["episode_hash"] == episodes_hash(pool, expected)
     assert (result.settings["rule"], result.settings["least_spans"]) == ("appendix", 30)
@@ -122,8 +120,8 @@ def test_episodes_of_a_file(data: str, tmp_path: Path) -> None:
     episodes = GreedySampler(pool, way=3, shot=2, query=2, seed=5).draw(12)
     path = tmp_path / "test_3_2.jsonl"
     save_fewnerd_episodes(path, pool, episodes)
-    [drawn] = evaluate(CHOSEN, tasks(data, "2"))
-    [read] = evaluate(CHOSEN, tasks(data, file=path, episodes=None))
+    [drawn] = measure(CHOSEN, tasks(data, 2))
+    [read] = measure(CHOSEN, tasks(data, episode_file=path, episodes=None))
     for a, b in zip(drawn, read, strict=True):
         assert a.metrics == b.metrics  # structshot, too, found its transitions in the training data
     settings = read[0].settings
@@ -132,14 +130,14 @@ def test_episodes_of_a_file(data: str, tmp_path: Path) -> None:
         "fewnerd-episodes:test_3_2.jsonl test, 3-way, 2~4 shots, 12 episodes, of test_3_2.jsonl, "
         f"hash {settings['episode_hash']}"
     )
-    [few] = evaluate(CHOSEN, tasks(data, file=path, episodes=5))
+    [few] = measure(CHOSEN, tasks(data, episode_file=path, episodes=5))
     assert len(few[0].values) == 5
     other = path.rename(tmp_path / "mine.jsonl")
-    assert evaluate(CHOSEN, tasks(data, "2", file=other))[0][0].metrics == drawn[0].metrics
+    assert measure(CHOSEN, tasks(data, 2, episode_file=other))[0][0].metrics == drawn[0].metrics
     with pytest.raises(EpisodeError, match="the name does not say how many shots"):
-        evaluate(CHOSEN, tasks(data, file=other))
+        measure(CHOSEN, tasks(data, episode_file=other))
     with pytest.raises(ConfigError, match=r"mine.jsonl: its episodes are as they are; leave out how they should be"):
-        evaluate(CHOSEN, tasks(data, file=other, rule="toolkit"))
+        measure(CHOSEN, tasks(data, episode_file=other, rule="toolkit"))
 
 
 def printed(table: object) -> str:
@@ -149,8 +147,8 @@ def printed(table: object) -> str:
     return capture.get()
 
 
-def test_what_is_printed(data: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    [results] = evaluate(CHOSEN, tasks(data, "2"))
+def test_what_is_printed(data: str) -> None:
+    [results] = measure(CHOSEN, tasks(data, 2))
     text = printed(spans_table("title", results))
     assert "F1 %, sentence" in text
     assert "F1 %, toolkit" in text
@@ -165,17 +163,15 @@ def test_what_is_printed(data: str, capsys: pytest.CaptureFixture[str], monkeypa
     wrong = printed(errors_table(results))
     assert all(f"{100 * rate:.2f}" in wrong for rate in rates.values())
     assert "O, predicted %" in wrong
-    columns = evaluate(CHOSEN, tasks(data, "1", "2"))
+    columns = measure(CHOSEN, tasks(data, 1, 2))
     both = printed(columns_table(["one", "two"], columns))
     assert "1~2 shots" in both
     assert "2~4 shots" in both
     spans = columns[1][2].metrics["sentence"]
     assert f"P {100 * spans['precision']:.2f} R {100 * spans['recall']:.2f}" in both
     assert f"toolkit {100 * columns[1][2].metrics['toolkit']['f1']:.2f}" in both
-    monkeypatch.setenv("COLUMNS", "250")
-    show_results([results], {}, None)
-    assert "F1 %, sentence" in (shown := capsys.readouterr().out)
+    shown = Comparison([results]).table(250)
+    assert "F1 %, sentence" in shown
     assert "2~4 queries a type, 12 episodes, seed 5" in shown
     assert "O, predicted %" in shown
-    show_results(columns, {}, None)
-    assert capsys.readouterr().out.count("O, predicted %") == 2
+    assert Comparison(columns).table(250).count("O, predicted %") == 2

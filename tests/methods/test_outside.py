@@ -7,13 +7,13 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from hyperproto.commands.evaluation import Selection
 from hyperproto.data import OUTSIDE, open_pool
 from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender, EncodedPool, training_units
 from hyperproto.methods import Method, make_method
 from hyperproto.methods.outside import SHRINKAGE, Outside
+from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.selection import Source, select
 from tests.episodes.tagged import random_sentences
@@ -99,7 +99,7 @@ def direction(method: Method) -> torch.Tensor:
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
 def test_a_ready_encoder_learns_it_on_the_training_data_as_transformed(data: str, transform: str) -> None:
     chosen = Selection(
-        encoders=["tiny-words"], methods=["cosine"], transforms=[transform], options=["outside_weight=0.5"]
+        encoders=["tiny-words"], methods=["cosine"], transforms=[transform], options={"outside_weight": [0.5]}
     )
     [contender] = chosen.contenders(open_pool(data, "test"))
     pool = open_pool(data, "train")
@@ -123,7 +123,7 @@ def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tm
     folder = train(load_recipe(str(recipe)), tmp_path / "run").folder
     pool = open_pool(data, "test")
     found: list[Contender] = []
-    for options in ([], ["outside_weight=2.0"]):
+    for options in ({}, {"outside_weight": [2.0]}):
         found += Selection(runs=[str(folder)], transforms=["none", "unit"], options=options).contenders(pool)
     assert [contender.method.outside.weight for contender in found if contender.method.outside] == [0.5, 0.5, 2, 2]
     assert torch.equal(direction(found[0].method), direction(found[2].method))

@@ -6,7 +6,6 @@ from io import BytesIO, StringIO
 from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -14,7 +13,6 @@ from rich.console import Console
 from hyperproto.data import Pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.evaluation import Result
-from hyperproto.progress import progress_bar
 from hyperproto.reports import figures
 from hyperproto.reports.comparison import describe, results_table
 from hyperproto.reports.page import Page
@@ -82,9 +80,3 @@ def test_the_table_shows_percent_and_paired_differences() -> None:
         "episode_hash": "h",
     }
     assert describe(settings) == "d s, 5-way, shots 1,2, 3 queries a class, 4 episodes, seed 5, hash h"
-
-
-def test_the_bar_shows_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar("work") as show:
-        show(3, 10, "note")
-    assert "work" in capsys.readouterr().err

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto.commands.evaluation import Selection, evaluate
-from hyperproto.commands.tasks import Tasks
 from hyperproto.studies import entity_grid
+from hyperproto.studies.measure import Selection, Tasks, measure
 from tests.episodes.tagged import random_sentences
 from tests.words import register, write_conll
 
@@ -38,9 +37,9 @@ def test_what_is_chosen_and_reported_is_what_the_commands_measure(data: str, tmp
     )
     assert len(rows) == (3 + 2 + 3 + 3) * (1 + 2 * 3)  # transforms, then ways to decide
     for row in rows[5:7]:  # a path, with and without O
-        options = [f"{name}={json.dumps(value)}" for name, value in row["options"].items()]
+        options = {name: [value] for name, value in row["options"].items()}
         chosen = Selection([], ["tiny-words"], [row["method"]], [row["fit"]], [row["transform"]], options)
-        [[result]] = evaluate(chosen, Tasks(data, "dev", ["1"], way=5, query=None, episodes=6, seed=11))
+        [[result]] = measure(chosen, Tasks(data=data, split="dev", shots=[1], episodes=6, seed=11))
         assert row["1 shots"]["f1"] == pytest.approx(result.metrics["sentence"]["f1"], abs=1e-5)
 
     best = entity_grid.best(rows)
@@ -58,9 +57,9 @@ def test_what_is_chosen_and_reported_is_what_the_commands_measure(data: str, tmp
     assert content["split"] == "test"
     for row, from_dev in zip(content["results"], best, strict=True):
         assert row["options"] == from_dev["options"]
-        options = [f"{name}={json.dumps(value)}" for name, value in row["options"].items()]
+        options = {name: [value] for name, value in row["options"].items()}
         chosen = Selection([], ["tiny-words"], [row["method"]], [row["fit"]], [row["transform"]], options)
-        [[result]] = evaluate(chosen, Tasks(data, "test", ["2"], way=3, query=None, episodes=8, seed=0, least_spans=10))
+        [[result]] = measure(chosen, Tasks(data=data, shots=[2], way=3, episodes=8, least_spans=10))
         assert row["episode_hash"] == result.settings["episode_hash"]
         for convention in ("sentence", "toolkit"):
             assert row[convention]["f1"] == pytest.approx(result.metrics[convention]["f1"], abs=1e-5)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hyperproto.commands.evaluation import Selection
 from hyperproto.data import open_pool
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool
 from hyperproto.regions import ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
+from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
 
 from .conftest import recipe_file
@@ -77,7 +77,7 @@ def test_not_on_the_classes_it_was_trained_on(vectors_file: Path, tmp_path: Path
 
 
 def test_other_words_come_first(run: Run, vectors_file: Path, tmp_path: Path) -> None:
-    own = labels(run, vectors_file, "test", options=["prior_ratio=2.0"])
+    own = labels(run, vectors_file, "test", options={"prior_ratio": [2.0]})
     assert own == ["hyperproto bayes none prior_ratio=2.0", "hyperproto unbiased none"]
     path = str(recipe_file(vectors_file))
     said = train(load_recipe(path, ["training.steps=10", "method.prior_ratio=3.0"]), tmp_path / "said")
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_said(run: Run, vectors_file: Path) -> None:
 
 
 def test_several_values_of_an_option_are_rows_of_their_own(run: Run, vectors_file: Path) -> None:
-    options = ["prior_ratio=2.0", "prior_ratio=8.0", "radius_weight=0.5"]
+    options = {"prior_ratio": [2.0, 8.0], "radius_weight": [0.5]}
     assert labels(run, vectors_file, "test", options=options) == [
         "hyperproto bayes none prior_ratio=2.0",
         "hyperproto unbiased none",

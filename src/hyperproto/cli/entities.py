@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from hyperproto.cli.options import MethodOptions, OneEncoder, OneFit, OneMethod, OneRun, OneTransform, as_list, one_of
+from hyperproto.cli.options import (
+    MethodOptions,
+    OneEncoder,
+    OneFit,
+    OneMethod,
+    OneRun,
+    OneTransform,
+    one_of,
+    single_values,
+)
+from hyperproto.progress import progress_bar
 
 app = typer.Typer()
 
@@ -27,8 +37,17 @@ def tag(
 ) -> None:
     """Find entities in raw text by the example of a few annotated sentences; --encoder minilm needs no training."""
     one = one_of(run, encoder)
-    from hyperproto.commands.evaluation import Selection
-    from hyperproto.commands.tagging import tag_file
+    from hyperproto import api
+    from hyperproto.files import atomic_write
 
-    chosen = Selection(*one, as_list(method), as_list(fit), as_list(transform), option or ())
-    typer.echo(tag_file(chosen, support, text, out, form), nl=False)
+    chosen = {**one, "method": method, "fit": fit, "transform": transform}
+    with progress_bar("tag") as progress:
+        tagged = api.tag(text, support, **chosen, options=single_values(option), progress=progress)
+    content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
+    if out is None:
+        typer.echo(content, nl=False)
+        return
+    with atomic_write(out) as file:
+        file.write(content.encode())
+    entities = sum(len(list(line.entities())) for line in tagged)
+    typer.echo(f"{out}: {len(tagged)} sentences, {entities} entities")

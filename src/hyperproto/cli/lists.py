@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hyperproto.cli.options import JsonFile, Overrides
-from hyperproto.commands.output import show_rows, write_json
+from hyperproto.cli.terminal import show_rows, write_json
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
 methods_app = typer.Typer(help="The few-shot methods.", no_args_is_help=True)

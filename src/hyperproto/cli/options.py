@@ -1,9 +1,11 @@
 """Options that several commands take, each said once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from hyperproto.errors import ConfigError
 
 
 def _json_target(value: str | None) -> str | None:
@@ -58,13 +60,37 @@ OneTransform = Annotated[
 ]
 
 
-def one_of(run: str | None, encoder: str | None) -> tuple[list[str], list[str]]:
+def one_of(run: str | None, encoder: str | None) -> dict[str, str | None]:
     """Take a run or an encoder, not both."""
     if (run is None) == (encoder is None):
         raise typer.BadParameter("give one of --run and --encoder", param_hint="--run")
-    return as_list(run), as_list(encoder)
+    return {"run": run, "encoder": encoder}
 
 
-def as_list(value: str | None) -> list[str]:
-    """One value as a list; none as an empty one."""
-    return [] if value is None else [value]
+def several_values(options: list[str] | None) -> dict[str, list[Any]]:
+    """Read KEY=VALUE, each a TOML value, into the values of each key."""
+    from hyperproto.recipes import parse_values
+
+    values: dict[str, list[Any]] = {}
+    for option in options or ():
+        for key, value in parse_values([option]).items():
+            values.setdefault(key, []).append(value)
+    return values
+
+
+def single_values(options: list[str] | None) -> dict[str, Any]:
+    """Read KEY=VALUE where one method is used: each key once."""
+    values = several_values(options)
+    twice = [key for key, given in values.items() if len(given) > 1]
+    if twice:
+        raise ConfigError(f"-o {twice[0]} is given {len(values[twice[0]])} times; `hyperproto compare` takes several")
+    return {key: value for key, [value] in values.items()}
+
+
+def parse_shots(text: str) -> int | tuple[int, ...]:
+    """Read one number, or one for each class."""
+    try:
+        shots = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--shot {text!r}: write one number (5), or one for each class (1,1,2,5,20)") from None
+    return shots[0] if len(shots) == 1 else shots

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from hyperproto.cli.options import JsonFile
+from hyperproto.cli.terminal import write_json
 
 app = typer.Typer()
 
+FIGURES = (".png", ".svg", ".pdf")
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
 
 
@@ -97,9 +99,21 @@ def diagnose(
     figure: Annotated[Path | None, typer.Option(help="Draw the classes: .png, .svg or .pdf.", dir_okay=False)] = None,
 ) -> None:
     """Show which classes are small, wide or close to another, and which examples look wrong."""
-    from hyperproto.commands.doctor import diagnose as run
+    from hyperproto.errors import ConfigError
+    from hyperproto.estimators import load_classifier
+    from hyperproto.files import atomic_write
 
-    run(model, json_file, figure)
+    if figure is not None and figure.suffix.lower() not in FIGURES:
+        raise ConfigError(f"{figure}: a figure is a file that ends in {', '.join(FIGURES)}")
+    found = load_classifier(model, check_encoder=False).diagnose()
+    if figure is not None:
+        drawn = found.figure()
+        with atomic_write(figure) as file:
+            drawn.savefig(file, format=figure.suffix[1:].lower(), dpi=150)
+    if json_file:
+        write_json(found.to_dict(), json_file)
+    if json_file != "-":
+        typer.echo(found.table())
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -32,10 +31,13 @@ from hyperproto.cli.options import (
     ThresholdData,
     ThresholdSplit,
     Way,
-    as_list,
     one_of,
+    parse_shots,
+    several_values,
+    single_values,
 )
-from hyperproto.commands.output import console, write_json
+from hyperproto.cli.terminal import console, show, write_json
+from hyperproto.progress import progress_bar
 
 app = typer.Typer()
 
@@ -61,29 +63,19 @@ def train(
     json_file: JsonFile = None,
 ) -> None:
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
+    from hyperproto import api
     from hyperproto.progress import progress_bar
-    from hyperproto.recipes import run_name
-    from hyperproto.training import load_recipe
-    from hyperproto.training import train as run_training
-    from hyperproto.training.metrics import validated
 
-    checked = load_recipe(recipe, override)
-    folder = out or Path("runs") / run_name(recipe)
-    with progress_bar("train") as show:
-        run = run_training(checked, folder, lambda report: show(report.step, report.steps, report.words()), show)
-    with suppress(ModuleNotFoundError):  # without matplotlib a run has no page
-        from hyperproto.reports.run_page import write_run_page
-
-        write_run_page(run, checked, f"hyperproto train {recipe} --out {folder}")
-    metric, validations = validated(run.read_metrics())
-    best = max(validations, key=lambda row: float(row[metric]))
-    summary = {key: best[key] for key in ("step", metric, "ci95")}
-    result = {"run": str(folder), "validation": checked.validation.model_dump(), **summary}
+    with progress_bar("train") as progress:
+        run = api.train(recipe, out, overrides=override or (), progress=progress)
+    best = run.best_validation()
+    metric = next(key for key in best if key not in ("step", "ci95"))
     if json_file:
-        write_json(result, json_file)
+        task = run.read_config()["recipe"]["validation"]
+        write_json({"run": str(run.folder), "validation": task, **best}, json_file)
     if json_file != "-":
         value = f"{100 * best[metric]:.2f} ± {100 * best['ci95']:.2f} %"
-        typer.echo(f"{folder}: best validation {metric} {value} at step {best['step']}")
+        typer.echo(f"{run.folder}: best validation {metric} {value} at step {best['step']}")
 
 
 @app.command()
@@ -112,15 +104,33 @@ def evaluate(
 ) -> None:
     """Measure one method on episodes of unseen classes."""
     one = one_of(run, encoder)
-    from hyperproto.commands.evaluation import Selection, show_results
-    from hyperproto.commands.evaluation import evaluate as measure
-    from hyperproto.commands.tasks import Tasks, checked_rule
+    from hyperproto import api
+    from hyperproto.reports.comparison import Comparison
 
-    chosen = Selection(*one, as_list(method), as_list(fit), as_list(transform), option or ())
-    nota = nota_share, na_rate, threshold_data, threshold_split
-    greedy = checked_rule(rule), least_spans, episode_file
-    [results] = measure(chosen, Tasks(data, split, as_list(shot), way, query, episodes, seed, *nota, *greedy))
-    show_results([results], results[0].to_json(), json_file)
+    with progress_bar("evaluate") as progress:
+        result = api.evaluate(
+            data,
+            **one,
+            method=method,
+            fit=fit,
+            transform=transform,
+            options=single_values(option),
+            split=split,
+            way=way,
+            shot=5 if shot is None else parse_shots(shot),
+            query=query,
+            episodes=episodes,
+            seed=seed,
+            nota_share=nota_share,
+            na_rate=na_rate,
+            threshold_data=threshold_data,
+            threshold_split=threshold_split,
+            rule=rule,
+            least_spans=least_spans,
+            episode_file=episode_file,
+            progress=progress,
+        )
+    show(Comparison([[result]]).tables(), result.to_json(), json_file)
 
 
 @app.command()
@@ -152,16 +162,34 @@ def compare(
     """Measure every combination that makes sense on the same episodes, with paired differences."""
     if not run and not encoder:
         raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
-    from hyperproto.commands.evaluation import Selection, comparison, show_results
-    from hyperproto.commands.evaluation import evaluate as measure
-    from hyperproto.commands.tasks import Tasks, checked_rule
+    from hyperproto import api
 
-    chosen = Selection(run or (), encoder or (), method or (), fit or (), transform or (), option or ())
-    nota = nota_share, na_rate, threshold_data, threshold_split
-    greedy = checked_rule(rule), least_spans, episode_file
-    columns = measure(chosen, Tasks(data, split, shot or [], way, query, episodes, seed, *nota, *greedy))
-    content = {"command": shlex.join(["hyperproto", *sys.argv[1:]]), **comparison(columns)}
-    show_results(columns, content, json_file)
+    with progress_bar("compare") as progress:
+        found = api.compare(
+            data,
+            run=run,
+            encoder=encoder,
+            methods=method,
+            fits=fit,
+            transforms=transform,
+            options=several_values(option),
+            split=split,
+            way=way,
+            shots=[parse_shots(text) for text in shot] if shot else 5,
+            query=query,
+            episodes=episodes,
+            seed=seed,
+            nota_share=nota_share,
+            na_rate=na_rate,
+            threshold_data=threshold_data,
+            threshold_split=threshold_split,
+            rule=rule,
+            least_spans=least_spans,
+            episode_file=episode_file,
+            progress=progress,
+        )
+    command = shlex.join(["hyperproto", *sys.argv[1:]])
+    show(found.tables(), {"command": command, **found.to_json()}, json_file)
 
 
 @app.command()
@@ -180,12 +208,12 @@ def submit(
 ) -> None:
     """Answer a hidden test set of FewRel; the file is what its server takes."""
     one = one_of(run, encoder)
-    from hyperproto.commands.evaluation import Selection
-    from hyperproto.commands.submission import submit as answer
+    from hyperproto import api
 
-    chosen = Selection(*one, as_list(method), as_list(fit), as_list(transform), option or ())
-    path, count = answer(test_input, chosen, out, uncased=uncased)
-    typer.echo(f"{path}: {count} predictions")
+    chosen = {**one, "method": method, "fit": fit, "transform": transform}
+    with progress_bar("submit") as progress:
+        done = api.submit(test_input, out, **chosen, options=single_values(option), uncased=uncased, progress=progress)
+    typer.echo(f"{done.path}: {len(done.labels)} predictions")
 
 
 @app.command()
@@ -198,12 +226,11 @@ def report(
 ) -> None:
     """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes."""
     from hyperproto.files import atomic_write
-    from hyperproto.progress import progress_bar
     from hyperproto.reports.table_text import caption, markdown, rich_table
     from hyperproto.studies.paper_table import make_report
 
-    with progress_bar("report") as show:
-        made = make_report(table, runs, episodes, show)
+    with progress_bar("report") as progress:
+        made = make_report(table, runs, episodes, progress)
     if out is not None:
         with atomic_write(out) as file:
             file.write(markdown(made).encode())

@@ -1,6 +1,7 @@
 """Sentences of words with a label each: the file format, entity spans, and plain text to be tagged."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
@@ -138,11 +139,16 @@ class Line:
 
 def read_plain(path: Path) -> list[Line]:
     """Read a file of plain text; lines without words are passed over."""
+    return cut_lines(text_lines(path), str(path))
+
+
+def cut_lines(texts: Iterable[str], where: str) -> list[Line]:
+    """Cut lines into words; those without any are passed over, and `where` is named if that leaves none."""
     lines = [
         Line(number, text, [match.span() for match in _WORD.finditer(text)])
-        for number, text in enumerate(text_lines(path), start=1)
+        for number, text in enumerate(texts, start=1)
     ]
     lines = [line for line in lines if line.spans]
     if not lines:
-        raise DataError(f"{path}: no words in it; write plain text, a sentence a line")
+        raise DataError(f"{where}: no words in it; write plain text, a sentence a line")
     return lines

@@ -1,14 +1,87 @@
-"""Tables of results for the terminal."""
+"""Results of several methods on the same episodes: as tables, as JSON, as a chart."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from hyperproto.evaluation import Result, mean_interval, paired_difference
+from hyperproto.evaluation import Result, compare, mean_interval, paired_difference
 from hyperproto.evaluation.intervals import FloatArray
+from hyperproto.reports.text_table import TextTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OTHERS = {"auroc": "AUROC"}  # how tables call second metrics
+ERRORS = {
+    "outside": "O, true %",
+    "outside_predicted": "O, predicted %",
+    "false_positive": "O called an entity %",
+    "false_negative": "entity called O %",
+    "within": "wrong fine type %",
+    "outer": "wrong coarse type %",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What `hyperproto.compare` found: a group of results for each kind of shots.
+
+    Results of one group are of the same episodes, in the same order in every group: they are compared in pairs.
+    """
+
+    groups: Sequence[Sequence[Result]]
+
+    @property
+    def results(self) -> list[Result]:
+        """Every result, group after group."""
+        return [result for group in self.groups for result in group]
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """Mean difference a - b and its 95 % interval for every two results of a group, as fractions."""
+        return [{"shot": group[0].settings["shot"], **row} for group in self.groups for row in compare(group)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every result and every paired difference, as `--json` prints them; metrics are fractions."""
+        return {"results": [result.to_json() for result in self.results], "comparisons": self.differences}
+
+    def tables(self) -> list[TextTable]:
+        """The results in percent, with paired differences to the first; of entities also what goes wrong."""
+        titles = [describe(group[0].to_json()) for group in self.groups]
+        tagged = self.groups[0][0].metric == "f1"
+        if len(self.groups) > 1:
+            tables = [columns_table(titles, self.groups)]
+        else:
+            tables = [(spans_table if tagged else results_table)(titles[0], self.groups[0])]
+        return tables + ([errors_table(group) for group in self.groups] if tagged else [])
+
+    def table(self, width: int = 100) -> str:
+        """The same as text of so many columns."""
+        return "\n".join(table.text(width) for table in self.tables())
+
+    def plot(self) -> "Figure":
+        """Draw the mean of each result with its 95 % interval: one row a method, one colour for each kind of shots."""
+        from matplotlib.figure import Figure
+
+        labels = [result.label for result in self.groups[0]]
+        figure = Figure(figsize=(7, 1.2 + 0.32 * len(labels) * max(1, len(self.groups) / 2)), layout="constrained")
+        axis = figure.subplots()
+        for number, group in enumerate(self.groups):
+            means, errors = zip(*(mean_interval(result.values) for result in group), strict=True)
+            offset = 0.6 * ((number + 0.5) / len(self.groups) - 0.5)
+            places = [row + offset for row in range(len(group))]
+            percents = [100 * mean for mean in means]
+            bars = [0.0 if error != error else 100 * error for error in errors]  # one episode has no interval
+            axis.errorbar(percents, places, xerr=bars, fmt="o", capsize=3, label=shots_in_words(group[0].settings))
+        axis.set_yticks(range(len(labels)), labels)
+        axis.invert_yaxis()
+        axis.grid(axis="x", alpha=0.3)
+        settings = self.groups[0][0].settings
+        metric = "F1" if self.groups[0][0].metric == "f1" else "accuracy"
+        axis.set_xlabel(f"{metric}, %, with 95 % intervals over episodes")
+        axis.set_title(f"{settings['data']} {settings['split']}, {settings['way']}-way", fontsize=10)
+        axis.legend()
+        return figure
 
 
 def percent(value: float) -> str:
@@ -16,23 +89,72 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}"
 
 
-def results_table(title: str, results: Sequence[Result]) -> Table:
+def results_table(title: str, results: Sequence[Result]) -> TextTable:
     """One row a result, with the paired difference to the first; where queries may be rejected, how well that goes."""
     first = results[0]
-    table = Table(title=title, title_justify="left")
-    names = ["", "accuracy %", "± 95 %", "- first", "± 95 %"]
+    head = ["", "accuracy %", "± 95 %", "- first", "± 95 %"]
+    short_head = ["", "accuracy %, - first"]
     if "auroc" in first.others:
-        names += ["AUROC %", "± 95 %", "- first", "± 95 %", "coverage %", "rejected %"]
-    for name in names:
-        table.add_column(name, justify="left" if not name else "right")
+        more = ["coverage %", "rejected %"]
+        head += ["AUROC %", "± 95 %", "- first", "± 95 %", *more]
+        short_head += ["AUROC %, - first", *more]
+    rows, short_rows = [], []
     for result in results:
-        cells = compared(result.values, None if result is first else first.values)
+        before = None if result is first else first.values
+        row = [result.label, *compared(result.values, before)]
+        short_row = [result.label, _cell(result.values, before)]
         if "auroc" in result.others:
-            cells += compared(result.others["auroc"], None if result is first else first.others["auroc"])
+            own, other = result.others["auroc"], None if result is first else first.others["auroc"]
             nota = result.metrics["nota"]
-            cells += [percent(nota["coverage"]), percent(nota["outside_rejected"])]
-        table.add_row(result.label, *cells)
-    return table
+            rates = [percent(nota["coverage"]), percent(nota["outside_rejected"])]
+            row += [*compared(own, other), *rates]
+            short_row += [_cell(own, other), *rates]
+        rows.append(row)
+        short_rows.append(short_row)
+    return TextTable(title, head, rows, narrower=TextTable(title, short_head, short_rows))
+
+
+def spans_table(title: str, results: Sequence[Result]) -> TextTable:
+    """One row a result: F1 with the paired difference to the first, precision and recall, in either convention."""
+    first = results[0]
+    conventions = [first.settings["convention"], *first.others]
+    names = [f"F1 %, {convention}" for convention in conventions]
+    head = ["", *(name for f1 in names for name in (f1, "± 95 %", "- first", "± 95 %", "P %", "R %"))]
+    rows, short_rows = [], []
+    for result in results:
+        row, short_row = [result.label], [result.label]
+        for convention, values, others in zip(conventions, _values(result), _values(first), strict=True):
+            before = None if result is first else others
+            found = result.metrics[convention]
+            row += [*compared(values, before), percent(found["precision"]), percent(found["recall"])]
+            short_row.append(f"{_cell(values, before)}\n{precision_recall(result, convention)}")
+        rows.append(row)
+        short_rows.append(short_row)
+    return TextTable(title, head, rows, narrower=TextTable(title, ["", *names], short_rows))
+
+
+def errors_table(results: Sequence[Result]) -> TextTable:
+    """Shares of all words, and, for wrong types, of the spans that are where they should be."""
+    rates = [(result.label, result.metrics["errors"]["rates"]) for result in results]
+    rows = [[label, *(percent(own[name]) for name in ERRORS)] for label, own in rates]
+    return TextTable("what goes wrong (types: of spans with the right borders)", ["", *ERRORS.values()], rows)
+
+
+def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) -> TextTable:
+    """One row a contender, one column for each list of episodes; in brackets the paired difference to the first row."""
+    rows = []
+    for row in zip(*columns, strict=True):
+        cells = []
+        for result, column in zip(row, columns, strict=True):
+            first = column[0]
+            cell = _cell(result.values, None if result is first else first.values)
+            for name, values in result.others.items():
+                other = None if result is first else first.others[name]
+                cell += f"\n{OTHERS.get(name, name)} " + _cell(values, other)
+            tagged = result.metric == "f1"
+            cells.append(cell + (f"\n{precision_recall(result, result.settings['convention'])}" if tagged else ""))
+        rows.append([row[0].label, *cells])
+    return TextTable("\n".join(titles), ["", *(shots_in_words(column[0].settings) for column in columns)], rows)
 
 
 def compared(values: FloatArray, first: FloatArray | None) -> list[str]:
@@ -44,37 +166,22 @@ def compared(values: FloatArray, first: FloatArray | None) -> list[str]:
     return [*cells, f"{100 * difference:+.2f}", percent(ci95)]
 
 
-def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) -> Table:
-    """One row a contender, one column for each list of episodes; in brackets the paired difference to the first row."""
-    table = Table(title="\n".join(titles), title_justify="left")
-    table.add_column("")
-    for column in columns:
-        table.add_column(_shots(column[0].settings), justify="right")
-    for row in zip(*columns, strict=True):
-        cells = []
-        for result, column in zip(row, columns, strict=True):
-            first = column[0]
-            cell = _cell(result.values, None if result is first else first.values)
-            for name, values in result.others.items():
-                other = None if result is first else first.others[name]
-                cell += f"\n{OTHERS.get(name, name)} " + _cell(values, other)
-            cells.append(cell + (f"\n{precision_recall(result)}" if result.metric == "f1" else ""))
-        table.add_row(row[0].label, *cells)
-    return table
-
-
 def _cell(values: FloatArray, first: FloatArray | None) -> str:
     mean, ci95, difference, difference_ci95 = compared(values, first)
     return f"{mean} ± {ci95}" + (f"\n({difference} ± {difference_ci95})" if difference else "")
 
 
-def precision_recall(result: Result) -> str:
-    """Show precision and recall of exact spans, in the convention that comes first."""
-    found = result.metrics[result.settings["convention"]]
+def _values(result: Result) -> list[FloatArray]:
+    return [result.values, *result.others.values()]
+
+
+def precision_recall(result: Result, convention: str) -> str:
+    """Show precision and recall of exact spans, as counted by a convention."""
+    found = result.metrics[convention]
     return f"P {percent(found['precision'])} R {percent(found['recall'])}"
 
 
-def _shots(settings: dict[str, Any]) -> str:
+def shots_in_words(settings: dict[str, Any]) -> str:
     """Say how many examples a class has; of entities there are K to 2K."""
     shot = settings["shot"]
     if "convention" in settings:
@@ -98,8 +205,9 @@ def describe(settings: dict[str, Any]) -> str:
     nota = {"NOTA share": settings.get("nota_share"), "NOTA rate": settings.get("na_rate")}
     others = "".join(f"{name} {value}, " for name, value in nota.items() if value)
     words = (
-        f"{settings['data']} {settings['split']}, {settings['way']}-way, {_shots(settings)}, {_queries(settings)}"
-        f"{others}{settings['episodes']} episodes, {_drawn(settings)}, hash {settings['episode_hash']}"
+        f"{settings['data']} {settings['split']}, {settings['way']}-way, {shots_in_words(settings)}, "
+        f"{_queries(settings)}{others}{settings['episodes']} episodes, {_drawn(settings)}, "
+        f"hash {settings['episode_hash']}"
     )
     if "threshold_hash" in settings:
         words += (

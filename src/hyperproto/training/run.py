@@ -14,6 +14,7 @@ from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.registry import keywords
 from hyperproto.training.checkpoint import load_model
 from hyperproto.training.learner import Learner
+from hyperproto.training.metrics import validated
 
 FORMAT = 2  # of config.json; version 0.1 wrote none
 
@@ -72,6 +73,12 @@ class Run:
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return every row logged."""
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+    def best_validation(self) -> dict[str, Any]:
+        """The step whose weights the run keeps: `step`, the metric (`accuracy` or `f1`, a fraction) and its `ci95`."""
+        metric, validations = validated(self.read_metrics())
+        best = max(validations, key=lambda row: float(row[metric]))
+        return {key: best[key] for key in ("step", metric, "ci95")}
 
     def read_config(self) -> dict[str, Any]:
         """Return config.json; that of an older version in today's words."""

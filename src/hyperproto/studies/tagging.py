@@ -1,30 +1,27 @@
-"""`hyperproto tag`: label raw text with a handful of annotated sentences."""
+"""Label the words of raw text by the example of a few annotated sentences."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from hyperproto.commands.evaluation import Selection
 from hyperproto.data import OUTSIDE, Pool, Progress, open_pool
-from hyperproto.data.tagged_text import Line, find_spans, read_plain
+from hyperproto.data.tagged_text import Line, find_spans
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode
 from hyperproto.episodes.word_labels import token_classes, token_labels
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import DataError
 from hyperproto.evaluation import Contender, EncodedPool, predict_episodes
-from hyperproto.files import atomic_write
-from hyperproto.progress import progress_bar
+from hyperproto.progress import Show, noted
+from hyperproto.studies.measure import Selection
 
-Form = Literal["jsonl", "conll"]
 TOGETHER = 64  # sentences that are labelled at once
 O_NAME = "O"
 # What vectors are used with if nobody says: of what needs no training data, among the best that we found on Few-NERD's
 # validation types, with MiniLM as it comes and trained (results/fewnerd-minilm-*-choices.json).
-READY = Selection(methods=["cosine"], transforms=["unit"], options=["path=true", "temperature=0.05"])
+READY = Selection(methods=["cosine"], transforms=["unit"], options={"path": [True], "temperature": [0.05]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,26 +55,20 @@ class TaggedLine:
         return "".join(f"{word}\t{label}\n" for word, label in pairs) + "\n"
 
 
-def tag_file(selection: Selection, support: str, text: Path, out: Path | None, form: Form = "jsonl") -> str:
-    """Label the lines of a file; write them to `out`, or return them where there is none."""
-    with progress_bar("tag") as show:
-        examples, lines = open_support(support), read_plain(text)
-        if not selection.methods and (selection.encoders or not selection.fits):
-            given = {option.partition("=")[0].strip() for option in selection.options}
-            own = [option for option in READY.options if option.partition("=")[0] not in given]
-            options = [*own, *selection.options]
-            transforms = selection.transforms or READY.transforms
-            selection = replace(selection, methods=READY.methods, transforms=transforms, options=options)
-        contenders = selection.contenders(examples, train_data=(examples.name, examples.split))
-        if len(contenders) != 1:
-            raise ConfigError(f"{len(contenders)} contenders, but one label a word; name one method, fit and so on")
-        tagged = tag_lines(contenders[0], examples, lines, show)
-    content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
-    if out is None:
-        return content
-    with atomic_write(out) as file:
-        file.write(content.encode())
-    return f"{out}: {len(tagged)} sentences, {sum(len(list(line.entities())) for line in tagged)} entities\n"
+def tag_text(
+    selection: Selection, support: str, lines: Sequence[Line], progress: Show | None = None
+) -> list[TaggedLine]:
+    """Label lines with one contender; without a method, with the one that is best on words as they come."""
+    examples = open_support(support)
+    if not selection.methods and (selection.encoders or not selection.fits):
+        selection = replace(
+            selection,
+            methods=READY.methods,
+            transforms=selection.transforms or READY.transforms,
+            options={**READY.options, **selection.options},
+        )
+    [contender] = selection.contenders(examples, train_data=(examples.name, examples.split))
+    return tag_lines(contender, examples, lines, noted(progress, "sentences encoded"))
 
 
 def open_support(support: str) -> Pool:

@@ -3,14 +3,15 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from hyperproto.files import atomic_write
+from hyperproto.reports.text_table import TextTable
 
 PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
 
@@ -31,16 +32,17 @@ def write_json(content: Any, json_file: str) -> None:
         file.write(text.encode() + b"\n")
 
 
+def show(tables: Sequence[RenderableType], content: Any, json_file: str | None) -> None:
+    """Print tables, and write the content as JSON where that is asked for; with - there is nothing but JSON."""
+    if json_file:
+        write_json(content, json_file)
+    if json_file != "-":
+        for table in tables:
+            console().print(table, crop=False)
+
+
 def show_rows(rows: list[dict[str, Any]], json_file: str | None) -> None:
     """Show a list as a table, a column for each key, and write it as JSON where that is asked for."""
-    if json_file:
-        write_json(rows, json_file)
-    if json_file != "-":
-        first, *others = rows[0]
-        table = Table()
-        table.add_column(first, no_wrap=True)  # a name that is cut cannot be typed
-        for name in others:
-            table.add_column(name)
-        for row in rows:
-            table.add_row(*(str(value) for value in row.values()))
-        console().print(table)
+    head = list(rows[0])
+    cells = [[str(value) for value in row.values()] for row in rows]
+    show([TextTable("", head, cells, texts=len(head))], rows, json_file)

@@ -1,22 +1,22 @@
-"""`hyperproto tag`: raw text, labelled by the example of a few annotated sentences."""
+"""`tag`, in Python and as a command: raw text, labelled by the example of a few annotated sentences."""
 
 import json
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from hyperproto.api import tag
 from hyperproto.cli import app
-from hyperproto.commands import tagging
-from hyperproto.commands.evaluation import Selection
-from hyperproto.commands.tagging import open_support, tag_file
 from hyperproto.data import open_pool
 from hyperproto.data.tagged_text import read_plain
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods.path import abstract_transitions
+from hyperproto.studies import tagging
+from hyperproto.studies.measure import Selection
 from hyperproto.training import load_recipe, train
 from tests.words import register
 
@@ -46,7 +46,11 @@ his O
 dog O
 . O
 """
-NEAREST = Selection(encoders=["tiny-words"], methods=["nnshot"])
+NEAREST = {"encoder": "tiny-words", "method": "nnshot"}
+
+
+def lines_of(support: Path | str, path: Path, **chosen: Any) -> str:
+    return "".join(line.to_json() for line in tag(path, support, **chosen))
 
 
 @pytest.fixture
@@ -85,7 +89,7 @@ def test_texts_that_cannot_be_read(tmp_path: Path) -> None:
 def test_entities_come_with_their_places_in_the_text(support: Path, tmp_path: Path) -> None:
     """To this encoder a word is what it was in the examples, wherever it stands."""
     path = text(tmp_path, "of  Marie Smith, Paris\n\nThe dog\n")
-    found = [json.loads(line) for line in tag_file(NEAREST, str(support), path, None).splitlines()]
+    found = [json.loads(line) for line in lines_of(support, path, **NEAREST).splitlines()]
     first, second = found
     assert first["text"] == "of  Marie Smith, Paris"
     assert first["line"] == 1
@@ -108,7 +112,10 @@ def test_entities_come_with_their_places_in_the_text(support: Path, tmp_path: Pa
 def test_conll_out_is_conll_in(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie Curie worked in Paris.\nThe dog\n")
     out = tmp_path / "out.conll"
-    assert tag_file(NEAREST, str(support), path, out, "conll") == f"{out}: 2 sentences, 2 entities\n"
+    command = ["tag", str(path), "--support", str(support), "--encoder", "tiny-words", "--method", "nnshot"]
+    result = CliRunner().invoke(app, [*command, "--format", "conll", "--out", str(out)], catch_exceptions=False)
+    assert result.stdout == f"{out}: 2 sentences, 2 entities\n"
+    assert out.read_text() == "".join(line.to_conll() for line in tag(path, support, **NEAREST))
     pool = open_pool(f"conll:{out}", "all")
     assert pool.items == [["Marie", "Curie", "worked", "in", "Paris", "."], ["The", "dog"]]
     assert [pool.class_names[label] if label >= 0 else "O" for label in pool.labels] == [
@@ -119,19 +126,21 @@ def test_conll_out_is_conll_in(support: Path, tmp_path: Path) -> None:
 
 def test_lines_are_labelled_some_at_a_time(support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = text(tmp_path, "".join(f"Marie met John in town {n}\n" for n in range(7)))
-    whole = tag_file(NEAREST, str(support), path, None)
+    whole = lines_of(support, path, **NEAREST)
     monkeypatch.setattr(tagging, "TOGETHER", 2)
-    assert tag_file(NEAREST, str(support), path, None) == whole
+    assert lines_of(support, path, **NEAREST) == whole
     assert len(whole.splitlines()) == 7
 
 
 def test_a_path_finds_its_transitions_in_the_support(support: Path, tmp_path: Path) -> None:
-    examples = open_support(str(support))
+    examples = tagging.open_support(str(support))
     chosen = Selection(encoders=["tiny-words"], methods=["structshot"])
     [contender] = chosen.contenders(examples, train_data=(examples.name, examples.split))
     assert contender.method.path is not None
     assert contender.method.path.transitions.tolist() == abstract_transitions(examples).tolist()
-    assert "Marie" in tag_file(chosen, str(support), text(tmp_path, "Marie lives in Paris\n"), None)
+    assert "Marie" in lines_of(
+        support, text(tmp_path, "Marie lives in Paris\n"), encoder="tiny-words", method="structshot"
+    )
 
 
 def test_a_run_is_used_as_a_ready_encoder_is_unless_its_own_fit_is_wanted(support: Path, tmp_path: Path) -> None:
@@ -142,44 +151,57 @@ def test_a_run_is_used_as_a_ready_encoder_is_unless_its_own_fit_is_wanted(suppor
         "name = 'adam'\nlr = 0.03\n[optim.radius]\nname = 'adam'\nlr = 0.03\n[training]\nsteps = 2\n"
         "validate_every = 2\n[validation]\nsplit = 'all'\nway = 2\nshot = 1\nquery = 1\nepisodes = 2\n"
     )
-    runs = [str(train(load_recipe(str(recipe)), tmp_path / "run").folder)]
+    run = train(load_recipe(str(recipe)), tmp_path / "run")
     path = text(tmp_path, "Marie Curie met Angela in Paris\n")
 
-    def tagged(**more: Sequence[str]) -> str:
-        return tag_file(Selection(runs=runs, **more), str(support), path, None)
+    def tagged(**more: Any) -> str:
+        return lines_of(support, path, run=run, **more)
 
-    options = ["path=true", "temperature=0.05"]
-    assert tagged() == tagged(methods=["cosine"], transforms=["unit"], options=options)
-    own = tagged(fits=["point"])
-    assert own == tagged(methods=["hyperproto"], fits=["point"])
-    assert own == tagged(methods=["protonet"])
+    options = {"path": True, "temperature": 0.05}
+    assert tagged() == tagged(method="cosine", transform="unit", options=options)
+    own = tagged(fit="point")
+    assert own == tagged(method="hyperproto", fit="point")
+    assert own == tagged(method="protonet")
 
 
 def test_a_ready_encoder_needs_no_method(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie Curie met Angela\n")
-    short = tag_file(Selection(encoders=["tiny-words"]), str(support), path, None)
-    options = ["path=true", "temperature=0.05"]
-    said = Selection(encoders=["tiny-words"], methods=["cosine"], transforms=["unit"], options=options)
-    assert short == tag_file(said, str(support), path, None)
-    assert (
-        tag_file(Selection(encoders=["tiny-words"], options=["temperature=100.0"]), str(support), path, None) != short
-    )
+    short = lines_of(support, path, encoder="tiny-words")
+    options = {"path": True, "temperature": 0.05}
+    said = {"encoder": "tiny-words", "method": "cosine", "transform": "unit", "options": options}
+    assert short == lines_of(support, path, **said)
+    assert lines_of(support, path, encoder="tiny-words", options={"temperature": 100.0}) != short
+
+
+def test_sentences_need_no_file(support: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentences = ["Marie Curie met Angela", "", "The dog"]
+    seen: list[tuple[int, int, str]] = []
+    found = tag(sentences, support, **NEAREST, progress=lambda *args: seen.append(args))
+    assert [line.line.number for line in found] == [1, 3]
+    from_file = text(tmp_path, "\n".join(sentences))
+    assert "".join(line.to_json() for line in found) == lines_of(support, from_file, **NEAREST)
+    assert seen[-1] == (5, 5, "sentences encoded")
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(DataError, match="the text: no words in it"):
+        tag([" "], support, **NEAREST)
 
 
 def test_mistakes_are_said(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie\n")
-    two = Selection(encoders=["tiny-words"], methods=["hyperproto"], fits=["bayes", "paper"])
-    with pytest.raises(ConfigError, match="2 contenders, but one label a word; name one method, fit and so on"):
-        tag_file(two, str(support), path, None)
+    with pytest.raises(ConfigError, match=r"fit = .*: name one, as a string; `compare` takes several"):
+        tag(path, support, encoder="tiny-words", method="hyperproto", fit=["bayes", "paper"])  # type: ignore[arg-type]
+    for both in ({}, {"run": "a", "encoder": "b"}):
+        with pytest.raises(ConfigError, match="give one of --run and --encoder"):
+            tag(path, support, **both)
     empty = tmp_path / "empty.conll"
     empty.write_text("Marie O\n")
     with pytest.raises(DataError, match=r"empty.conll: every word is O; mark at least one entity"):
-        tag_file(NEAREST, str(empty), path, None)
+        tag(path, empty, **NEAREST)
     empty.write_text("Marie B-person\nCurie\n")
     with pytest.raises(DataError, match=r"empty.conll, line 2: 'Curie' has no word and label"):
-        tag_file(NEAREST, str(empty), path, None)
+        tag(path, empty, **NEAREST)
     with pytest.raises(DataError, match="there is no file or folder"):
-        tag_file(NEAREST, str(tmp_path / "nowhere.conll"), path, None)
+        tag(path, tmp_path / "nowhere.conll", **NEAREST)
 
 
 def test_the_command(support: Path, tmp_path: Path) -> None:
@@ -200,7 +222,7 @@ def test_three_sentences_teach_minilm(support: Path, tmp_path: Path) -> None:
         pytest.skip(f"no package {PACKAGE}; {INSTALL}")
     lines = "Albert Einstein moved to Zurich in 1896.\nIt rained all day, and nobody from Rome saw Sophia Loren.\n"
     path = text(tmp_path, lines)
-    found = tag_file(Selection(encoders=["minilm"]), str(support), path, None).splitlines()
+    found = lines_of(support, path, encoder="minilm").splitlines()
     entities = [[(e["type"], e["text"]) for e in json.loads(line)["entities"]] for line in found]
     assert entities == [
         [("person", "Albert Einstein"), ("city", "Zurich")],

@@ -1,0 +1,388 @@
+"""What the command line can do, from Python in one call, with the same words. Nothing here prints.
+
+    train(recipe) -> Run                        compare(data, run | encoder, ...) -> Comparison
+    evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
+    submit(test_input, ...) -> Submission       report(table) -> TableReport
+    fit(examples, out) -> classifier            add(model, examples) -> classifier
+    predict(model, source, out)                 list_recipes(), list_methods(), list_data(), check_data(spec)
+
+`progress` is a function `(done, total, note)`, called while something long is done. Errors are `HyperProtoError`s;
+where they name an option of the command line (`--shot`), the argument of that name is meant. Torch is imported by the
+functions that need it, not by this module.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hyperproto.errors import ConfigError
+from hyperproto.progress import Show, noted
+
+if TYPE_CHECKING:
+    from hyperproto.evaluation import Result
+    from hyperproto.reports.comparison import Comparison
+    from hyperproto.studies.measure import Selection
+    from hyperproto.studies.tagging import TaggedLine
+    from hyperproto.training import Run
+
+Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
+Shots = int | Sequence[int]  # examples of every class, or of each
+
+
+def train(
+    recipe: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    progress: Show | None = None,
+) -> "Run":
+    """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result.
+
+    Parameters
+    ----------
+    recipe : `NAME`, `NAME:ROW` (see `list_recipes`), or the path of a .toml file.
+    out : folder of the run; None stands for runs/RECIPE.
+    overrides : settings of the recipe to change, as `{"training.steps": 500}` or as `["training.steps=500"]`.
+    progress : called after every step, and while data are made ready.
+
+    Returns
+    -------
+    The run: `run.folder` has the weights, the log and, if matplotlib is installed, a page; `run.best_validation()`
+    tells how good it is.
+
+    Examples
+    --------
+    >>> run = train("glyphs:protonet", "runs/small", overrides={"training.steps": 2, "encoder.filters": 4,
+    ...             "validation.episodes": 2})  # doctest: +SKIP
+    >>> run.best_validation()["step"]  # doctest: +SKIP
+    2
+    """
+    from hyperproto.recipes import run_name
+    from hyperproto.training import load_recipe
+    from hyperproto.training import train as run_training
+
+    name = fspath(recipe)
+    changes = _override_texts(overrides)
+    checked = load_recipe(name, changes)
+    folder = Path("runs") / run_name(name) if out is None else Path(out)
+    prepared = noted(progress, "items made ready")
+
+    def on_step(report: Any) -> None:
+        if progress is not None:
+            progress(report.step, report.steps, f"steps of {report.words()}")
+
+    run = run_training(checked, folder, on_step, prepared)
+    with suppress(ModuleNotFoundError):  # without matplotlib a run has no page
+        from hyperproto.reports.run_page import write_run_page
+
+        said = [part for change in changes for part in ("-o", change)]
+        write_run_page(run, checked, shlex.join(["hyperproto", "train", name, "--out", str(folder), *said]))
+    return run
+
+
+def evaluate(
+    data: str,
+    *,
+    run: "str | PathLike[str] | Run | None" = None,
+    encoder: str | None = None,
+    method: str | None = None,
+    fit: str | None = None,
+    transform: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    split: str = "test",
+    way: int = 5,
+    shot: Shots = 5,
+    query: int | None = None,
+    episodes: int | None = None,
+    seed: int = 0,
+    nota_share: float = 0.0,
+    na_rate: int = 0,
+    threshold_data: str | None = None,
+    threshold_split: str | None = None,
+    rule: str | None = None,
+    least_spans: int | None = None,
+    episode_file: str | PathLike[str] | None = None,
+    progress: Show | None = None,
+) -> "Result":
+    """Measure one method on episodes of unseen classes.
+
+    Parameters
+    ----------
+    data, split : a data spec (`glyphs`, `vectors:FILE.npz`; see `list_data`), and the split to draw episodes from.
+    run, encoder : a trained run, or the name of a ready encoder (`identity`, `minilm`): one of them.
+    method : a name (see `list_methods`) or `FILE.py:CLASS`; of a run by default its own.
+    fit : closed form: bayes, unbiased, paper or point; by default the run's, or the method's first.
+    transform : none, unit or center-unit; by default the run's.
+    options : options of the method, such as `{"prior_ratio": 0.5}`.
+    way, shot, query : classes an episode; support examples of every class, or of each: `(1, 1, 2, 5, 20)`; queries a
+        class (None: 15; of entities, as many as there are shots).
+    episodes, seed : how many (None: 1,000, or all of `episode_file`), and the seed they are drawn by.
+    nota_share, na_rate : share of the queries that are of none of the classes; or, as FewRel 2.0 says it, so many for
+        each query of one class.
+    threshold_data, threshold_split : with such queries, what to choose the threshold of rejection on (None: the same
+        data, `val`).
+    rule, least_spans : K~2K episodes of entities: toolkit or appendix; leave out types with fewer entities.
+    episode_file : Few-NERD's sampled episodes, such as `test_5_1.jsonl`; `data` has the training data then.
+
+    Returns
+    -------
+    The result: `values` (one for each episode), `metrics`, `settings`, `to_json()`.
+
+    Examples
+    --------
+    >>> result = evaluate("glyphs", encoder="identity", method="cosine", shot=1, episodes=20)
+    >>> 0.2 < result.values.mean() < 1
+    True
+    >>> result.to_json()["episodes"]
+    20
+    """
+    from hyperproto.studies.measure import Tasks, measure
+
+    chosen = _one_selection(run, encoder, method, fit, transform, options)
+    tasks = Tasks(
+        data=data,
+        split=split,
+        shots=[_as_shots(shot)],
+        way=way,
+        query=query,
+        episodes=episodes,
+        seed=seed,
+        nota_share=nota_share,
+        na_rate=na_rate,
+        threshold_data=threshold_data,
+        threshold_split=threshold_split,
+        rule=rule,
+        least_spans=least_spans,
+        episode_file=None if episode_file is None else Path(episode_file),
+    )
+    [[result]] = measure(chosen, tasks, progress)
+    return result
+
+
+def compare(
+    data: str,
+    *,
+    run: "str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run] | None" = None,
+    encoder: Names = None,
+    methods: Names = None,
+    fits: Names = None,
+    transforms: Names = None,
+    options: Mapping[str, Any] | None = None,
+    split: str = "test",
+    way: int = 5,
+    shots: int | tuple[int, ...] | Sequence[Shots] = 5,
+    query: int | None = None,
+    episodes: int | None = None,
+    seed: int = 0,
+    nota_share: float = 0.0,
+    na_rate: int = 0,
+    threshold_data: str | None = None,
+    threshold_split: str | None = None,
+    rule: str | None = None,
+    least_spans: int | None = None,
+    episode_file: str | PathLike[str] | None = None,
+    progress: Show | None = None,
+) -> "Comparison":
+    """Measure every combination that makes sense on the same episodes, with paired differences.
+
+    Parameters
+    ----------
+    run, encoder, methods, fits, transforms : one or a list of each; of several methods each takes what it has.
+    options : options of the methods; a list holds several values to compare.
+    shots : support examples of every class, `5`; of each, `(1, 1, 2, 5, 20)`; or a list of these, `[1, 5, (1, 2, 5)]`:
+        a group of results for each.
+    data, split, way, ... : as `evaluate` takes them.
+
+    Returns
+    -------
+    The comparison: `results`, `differences`, `table()`, `to_json()`, `plot()`.
+
+    Examples
+    --------
+    >>> found = compare("glyphs", encoder="identity", methods=["protonet", "cosine"], shots=[1, (1, 1, 2, 5, 5)],
+    ...                 episodes=20)
+    >>> [(result.label, result.settings["shot"]) for result in found.results][1:3]
+    [('cosine point none', 1), ('protonet point none', [1, 1, 2, 5, 5])]
+    >>> [row["a"] for row in found.differences]
+    ['protonet point none', 'protonet point none']
+    """
+    from hyperproto.reports.comparison import Comparison
+    from hyperproto.studies.measure import Selection, Tasks, measure
+
+    runs, encoders = _runs(run), _names("encoder", encoder)
+    if not runs and not encoders:
+        raise ConfigError("give at least one --run or --encoder")
+    alternatives = {key: value if isinstance(value, list) else [value] for key, value in (options or {}).items()}
+    several = [_as_shots(shot) for shot in shots] if isinstance(shots, list) else [_as_shots(shots)]  # type: ignore[arg-type]
+    chosen = Selection(
+        runs, encoders, _names("method", methods), _names("fit", fits), _names("transform", transforms), alternatives
+    )
+    tasks = Tasks(
+        data=data,
+        split=split,
+        shots=several,
+        way=way,
+        query=query,
+        episodes=episodes,
+        seed=seed,
+        nota_share=nota_share,
+        na_rate=na_rate,
+        threshold_data=threshold_data,
+        threshold_split=threshold_split,
+        rule=rule,
+        least_spans=least_spans,
+        episode_file=None if episode_file is None else Path(episode_file),
+    )
+    return Comparison(measure(chosen, tasks, progress))
+
+
+def tag(
+    text: str | PathLike[str] | Iterable[str],
+    support: str | PathLike[str],
+    *,
+    run: "str | PathLike[str] | Run | None" = None,
+    encoder: str | None = None,
+    method: str | None = None,
+    fit: str | None = None,
+    transform: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Show | None = None,
+) -> "list[TaggedLine]":
+    """Find entities in raw text by the example of a few annotated sentences; `encoder="minilm"` needs no training.
+
+    Parameters
+    ----------
+    text : the path of a file of plain text, a sentence a line; or a list of sentences.
+    support : a file of annotated sentences (IO, BIO or BIOES), with options as in `FILE,scheme=io`.
+    run, encoder, method, fit, transform, options : as `evaluate` takes them; method and transform by default those that
+        are best on words without training.
+
+    Returns
+    -------
+    For each line that has words: `labels`, `entities()`, `to_json()`, `to_conll()`.
+
+    Examples
+    --------
+    >>> lines = tag(["Anna lives in Rome."], "few.conll", encoder="minilm")  # doctest: +SKIP
+    >>> [(entity["type"], entity["text"]) for entity in lines[0].entities()]  # doctest: +SKIP
+    [('person', 'Anna'), ('city', 'Rome')]
+    """
+    from hyperproto.data.tagged_text import cut_lines, read_plain
+    from hyperproto.studies.tagging import tag_text
+
+    chosen = _one_selection(run, encoder, method, fit, transform, options)
+    from_file = isinstance(text, str | PathLike)
+    lines = read_plain(Path(text)) if from_file else cut_lines(text, "the text")  # type: ignore[arg-type]
+    return tag_text(chosen, fspath(support), lines, progress)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Answers to a hidden test set: the file that its server takes, and the predicted class of each task."""
+
+    path: Path
+    labels: list[int]
+
+
+def submit(
+    test_input: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    run: "str | PathLike[str] | Run | None" = None,
+    encoder: str | None = None,
+    method: str | None = None,
+    fit: str | None = None,
+    transform: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    uncased: bool = False,
+    progress: Show | None = None,
+) -> Submission:
+    """Answer a hidden test set of FewRel, such as `test_wiki_input-5-1.json`, and write the answers.
+
+    Parameters
+    ----------
+    out : where the answers go; None stands for pred-N-K.json.
+    run, encoder, method, fit, transform, options : as `evaluate` takes them.
+    uncased : lower-case the words and strip their accents.
+
+    Examples
+    --------
+    >>> submit("test_wiki_input-5-1.json", run="runs/mine").path  # doctest: +SKIP
+    PosixPath('pred-5-1.json')
+    """
+    from hyperproto.episodes.fewrel_hidden import predictions_name, read_fewrel_test, write_predictions
+    from hyperproto.evaluation import EncodedPool, predict_episodes
+
+    chosen = _one_selection(run, encoder, method, fit, transform, options)
+    pool, episodes = read_fewrel_test(Path(test_input), uncased=uncased)
+    [contender] = chosen.contenders(pool)
+    encoded = EncodedPool.encode(contender.encoder, pool, noted(progress, "items encoded"))
+    parts = *contender.on(encoded.units.x.device), encoded, episodes, noted(progress, "tasks answered")
+    labels = [label for _, predicted, _ in predict_episodes(*parts) for label in predicted[:, 0].tolist()]
+    path = Path(predictions_name(episodes)) if out is None else Path(out)
+    write_predictions(path, labels)
+    return Submission(path, labels)
+
+
+def _one_selection(
+    run: "str | PathLike[str] | Run | None",
+    encoder: str | None,
+    method: str | None,
+    fit: str | None,
+    transform: str | None,
+    options: Mapping[str, Any] | None,
+) -> "Selection":
+    """A single run or encoder with, at most, one of each."""
+    from hyperproto.studies.measure import Selection
+
+    if (run is None) == (encoder is None):
+        raise ConfigError("give one of --run and --encoder")
+    given = {"encoder": encoder, "method": method, "fit": fit, "transform": transform}
+    for kind, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{kind} = {value!r}: name one, as a string; `compare` takes several")
+    encoders, methods, fits, transforms = ([] if value is None else [value] for value in given.values())
+    values = {key: [value] for key, value in (options or {}).items()}
+    return Selection(_runs(run), encoders, methods, fits, transforms, values)
+
+
+def _runs(given: Any) -> list[str]:
+    """Folders of one run or of several."""
+    from hyperproto.training import Run
+
+    if given is None:
+        return []
+    several = given if isinstance(given, list | tuple) else [given]
+    return [str(one.folder) if isinstance(one, Run) else fspath(one) for one in several]
+
+
+def _names(kind: str, given: Names) -> list[str]:
+    """One name or several as a list."""
+    several = [] if given is None else [given] if isinstance(given, str) else list(given)
+    if not all(isinstance(name, str) for name in several):
+        raise ConfigError(f"{kind} = {given!r}: give a name, or a list of names")
+    return several
+
+
+def _as_shots(shot: Shots) -> int | tuple[int, ...]:
+    return tuple(shot) if isinstance(shot, list | tuple) else shot  # type: ignore[return-value] # what else it is, `Tasks` refuses
+
+
+def _override_texts(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
+    """Settings as the command line writes them, KEY=VALUE with a TOML value."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_toml(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
