@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError
 from hyperproto.regions import Sphere
-from hyperproto.regions.groups import effective_count
+from hyperproto.regions.bayes import effective_count
 
 
 def naive_bayes(x, y, worth=None):
@@ -187,9 +187,9 @@ def test_bayes_is_the_shared_reference(shared):
         x, y = case
         _, weights, bias, scatter, ratio = shared.fit(x, y)
         sphere = Sphere.fit(x, y, y.max() + 1)
-        for ours, theirs in zip(
-            (*sphere.linear(), sphere.scatter, sphere.ratio), (weights, bias, scatter, ratio), strict=True
-        ):
+        form = sphere.linear()
+        found = form.weights, form.bias, sphere.scatter, sphere.ratio
+        for ours, theirs in zip(found, (weights, bias, scatter, ratio), strict=True):
             assert apart(ours, theirs) < 1e-9
 
     check()

@@ -63,7 +63,8 @@ def test_the_radius_may_be_a_mean_of_plain_distances_beside_the_squared_measure(
 
     sphere = Sphere.fit(x, Y, WAY, mode="paper", radius_distance="plain", radius_weight=weight)
     np.testing.assert_allclose(sphere.measure(q), table(q, measure), rtol=1e-9)
-    weights, bias = sphere.linear()
+    form = sphere.linear()
+    weights, bias = form.weights, form.bias
     np.testing.assert_allclose((q**2).sum(1)[:, None] - (q @ weights + bias), table(q, measure), rtol=1e-9, atol=1e-9)
 
 

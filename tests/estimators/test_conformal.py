@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError
-from hyperproto.estimators import HypersphereClassifier, conformal
-from hyperproto.estimators.conformal import quantile, rank
+from hyperproto.estimators import HypersphereClassifier
+from hyperproto.estimators.confidence import enough as enough_examples
+from hyperproto.estimators.confidence import quantile, rank
 from tests.estimators.conftest import assert_equal_models, blobs
 
 PLAIN = {"fit_mode": "point", "feature_transform": "none"}
@@ -75,7 +76,7 @@ def test_how_many_examples_are_enough(coverage, enough):
     """ceil(1 / alpha) - 1, in spite of rounding: 1 / (1 - 0.9) is above 10."""
     assert rank(coverage, enough) <= enough
     assert rank(coverage, enough - 1) > enough - 1
-    assert conformal.enough(coverage) == enough
+    assert enough_examples(coverage) == enough
 
 
 @pytest.mark.parametrize("by_class", [False, True])

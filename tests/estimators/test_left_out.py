@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.linalg import eigh
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.left_out_measures import left_out_measures
 from hyperproto.regions import Sphere
+from hyperproto.regions.left_out import left_out_measures
 from tests.estimators.conftest import SETTINGS, blobs
 
 EXACT = [settings for settings in SETTINGS if settings["fit_mode"] != "bayes"]
@@ -17,8 +17,8 @@ EXACT = [settings for settings in SETTINGS if settings["fit_mode"] != "bayes"]
 def closed_form(model):
     """The measure of every example that is not alone, and which these are."""
     inner = model._model()
-    index = np.flatnonzero(inner.left_out.several)
-    return index, left_out_measures(inner.left_out, inner.region, inner.settings, index)
+    index = np.flatnonzero(inner.left_out.has_siblings)
+    return index, left_out_measures(inner.left_out, inner.region, inner.form, index)
 
 
 def refitted(model, x, y, i, weights=None):
@@ -112,6 +112,5 @@ def test_blocks_change_nothing(monkeypatch):
         model = HypersphereClassifier(**choice).fit(x, y)
         whole = closed_form(model)[1]
         with monkeypatch.context() as patch:
-            patch.setattr("hyperproto.estimators.left_out_measures.BLOCK", 7)
-            patch.setattr("hyperproto.estimators.mean_left_out.BLOCK", 3)
+            patch.setattr("hyperproto.regions.left_out.BLOCK", 7)
             np.testing.assert_allclose(closed_form(model)[1], whole, rtol=1e-9, atol=1e-9)

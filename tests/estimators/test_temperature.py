@@ -7,9 +7,8 @@ import pytest
 from scipy.special import log_softmax
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.imagined import imagine, spread_ratio
-from hyperproto.estimators.left_out_measures import left_out_measures
-from hyperproto.estimators.temperature import IMAGINED, WIDEST, fit_temperature
+from hyperproto.estimators.confidence import PSEUDO_WEIGHT, WIDEST, fit_temperature, pseudo_examples, spread_ratio
+from hyperproto.regions.left_out import left_out_measures
 from tests.estimators.conftest import SETTINGS, blobs
 from tests.estimators.test_left_out import refitted
 
@@ -72,11 +71,11 @@ def by_loops(model, x, y, several, correct=None):
     guesses, classes, borrowed = zip(*imagined_by_loops(rows, y, ratio, unit), strict=True)
     options = {"break_ties": True} if model.region == "cone" else {}
     guessed = model.region_.measure(np.array(guesses), **options)
-    n = len(several) + IMAGINED
+    n = len(several) + PSEUDO_WEIGHT
     return searched(
         np.vstack([measures, guessed]),
         [*labels, *classes],
-        [*np.ones(len(several)), *np.full(len(classes), IMAGINED / len(classes))],
+        [*np.ones(len(several)), *np.full(len(classes), PSEUDO_WEIGHT / len(classes))],
         (n + 1) / (n + 2),
         np.array([*np.full(len(several), -1), *borrowed]),
     )
@@ -117,7 +116,7 @@ def test_leaving_out_of_pairs_is_fair(region, mode):
     index, labels = np.arange(16), model.stats.labels
     own = np.arange(16), labels
     plain, fair = (
-        left_out_measures(model.left_out, model.region, model.settings, index, fair=fair) for fair in (False, True)
+        left_out_measures(model.left_out, model.region, model.form, index, fair=fair) for fair in (False, True)
     )
     assert (fair[own] < plain[own]).all()
     others = np.ones_like(plain, dtype=bool)
@@ -180,10 +179,10 @@ def test_two_examples_of_two_classes_are_believed_half_way():
 def test_of_many_classes_some_pairs_do(monkeypatch):
     x, y = blobs((2,) * 20, dim=10)
     model = HypersphereClassifier().fit(x, y)._model()
-    whole = imagine(model.stats, model.settings, 4.0)
+    whole = pseudo_examples(model.stats, 4.0, directions=True)
     assert len(whole.labels) == 20 * 19
-    monkeypatch.setattr("hyperproto.estimators.imagined.MOST_SCORES", 5 * 400)
-    some = imagine(model.stats, model.settings, 4.0)
+    monkeypatch.setattr("hyperproto.estimators.confidence.MOST_PSEUDO_SCORES", 5 * 400)
+    some = pseudo_examples(model.stats, 4.0, directions=True)
     assert np.bincount(some.labels).tolist() == [5] * 20
     assert (some.labels != some.borrowed).all()
     np.testing.assert_allclose(np.linalg.norm(some.rows, axis=1), 1)
@@ -204,7 +203,7 @@ def test_the_ends():
 def test_many_examples_are_thinned_out(monkeypatch):
     x, y = blobs((30, 40, 35), seed=1, apart=0.7)
     whole = HypersphereClassifier().fit(x, y).temperature_
-    monkeypatch.setattr("hyperproto.estimators.temperature.MOST_SCORES", 120)
+    monkeypatch.setattr("hyperproto.estimators.confidence.MOST_SCORES", 120)
     thinned = HypersphereClassifier().fit(x, y).temperature_
     assert thinned != whole
     assert thinned == pytest.approx(whole, rel=0.6)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from hyperproto.methods import Method, Task, make_method
-from hyperproto.methods.novelty import PRIOR_EXAMPLES, doubt
+from hyperproto.methods.novelty import doubt
 from hyperproto.regions import Cone, Sphere
+from hyperproto.regions.statistics import PRIOR_EXAMPLES
 from tests.methods.conftest import make_task
 
 

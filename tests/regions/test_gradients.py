@@ -55,7 +55,7 @@ def test_bayes_has_the_right_gradient(size, dim):
 
     def outputs(x, q):
         sphere = Sphere.fit(x, y, 4)
-        return sphere.measure(q), *sphere.linear(), sphere.extent_radius, sphere.ratio
+        return sphere.measure(q), sphere.linear().weights, sphere.linear().bias, sphere.extent_radius, sphere.ratio
 
     whiten = Sphere.fit(x, y, 4).whiten
     assert (whiten.left @ whiten.right).abs().max() > 0.1

@@ -19,7 +19,8 @@ def test_the_sphere_is_a_linear_classifier(rng, mode, dim):
     x = rng.normal(size=(3, len(Y), dim)) * np.exp(rng.normal(size=dim))
     q = rng.normal(size=(3, 50, dim))
     sphere = Sphere.fit(x, np.stack([Y] * 3), 3, mode=mode)
-    weights, bias = sphere.linear()
+    form = sphere.linear()
+    weights, bias = form.weights, form.bias
     assert weights.shape == (3, dim, 3)
     assert bias.shape == (3, 3)
     scores = q @ weights + bias[:, None, :]

@@ -1,6 +1,6 @@
 """Estimators: the scikit-learn front of the regions. Only texts and images need torch, and only when they are read."""
 
-from hyperproto.estimators.diagnosis import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
+from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
 from hyperproto.estimators.kinds import load_classifier

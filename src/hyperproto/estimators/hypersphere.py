@@ -1,28 +1,39 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
+from numbers import Real
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import assert_all_finite
+from sklearn.utils._param_validation import Interval, StrOptions, make_constraint
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import storage
-from hyperproto.estimators.diagnosis import Diagnosis, diagnose
+from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
-from hyperproto.estimators.settings import Settings
-from hyperproto.regions import PRIOR_RATIO, Region
+from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region, check_mode
 from hyperproto.regions.arrays import Floats, Indices
+from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
+from hyperproto.transforms import TRANSFORMS
 
 Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights
 
 FLOATS = [np.float64, np.float32]  # float32 stays as it is, anything else becomes float64
+KINDS = {"fit_mode": "fit mode", "feature_transform": "transform", "radius_distance": "radius_distance"}
+GIVE = {
+    "coverage": "a share between 0 and 1, such as 0.95, or None",
+    "temperature": "'auto' or a number above 0",
+    "prior_ratio": "a number above 0",
+    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support"), "True or False"),
+}
 
 
 class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -81,10 +92,6 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ['cow']
     """
 
-    _memory: Memory
-    n_features_in_: int
-    feature_names_in_: Any
-
     def __init__(
         self,
         *,
@@ -114,14 +121,33 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.prior_ratio = prior_ratio
         self.radius_distance = radius_distance
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "region": [str],  # a name of `hyperproto.regions.REGIONS`
+        "fit_mode": [StrOptions(set(FIT_MODES))],
+        "feature_transform": [StrOptions(set(TRANSFORMS)), None],
+        "squared": ["boolean"],
+        "coverage": [Interval(Real, 0, 1, closed="neither"), None],
+        "class_thresholds": ["boolean"],
+        "guarantee": ["boolean"],
+        "reject_label": "no_validation",
+        "temperature": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "store_support": ["boolean"],
+        "prior_ratio": [Interval(Real, 0, None, closed="neither")],
+        "radius_distance": [StrOptions(set(RADIUS_DISTANCES))],
+    }
+    _memory: Memory
+    n_features_in_: int
+    feature_names_in_: Any
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit a region to the examples of each class; one example is enough, and counts may differ.
 
         An example of weight w counts as w examples; w need not be whole.
         """
-        settings = Settings.of(self._chosen(fitting=True))
+        chosen = self._chosen(fitting=True)
+        unit = _scales_rows(chosen, _closed_form(chosen))
         batch = self._batch(X, y, sample_weight, reset=True)
-        memory = Memory(batch[0].shape[1], batch[0].dtype, settings.unit, settings.store_support)
+        memory = Memory(batch[0].shape[1], batch[0].dtype, unit, self.store_support)
         with np.errstate(over="ignore", invalid="ignore"):
             memory.add(*batch)
         if not memory.finite:  # as it is not if any row is not
@@ -136,7 +162,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight)
-        self._settings()  # they may have changed
+        self._checked_form()  # parameters may have changed
         self._memory.add(*self._batch(X, y, sample_weight))
         return self
 
@@ -160,13 +186,16 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Add everything that another classifier was fitted to; where both know a class, their examples join."""
         check_is_fitted(self)
         check_is_fitted(other)
-        ours, theirs = Settings.of(self._chosen()), Settings.of(other._chosen())
-        for name in ("transform", "unit", "store_support"):
-            if getattr(ours, name) != getattr(theirs, name):
-                setting = {"transform": "feature_transform", "unit": "region"}.get(name, name)
+        ours, theirs = self._chosen(), other._chosen()
+        for name, same in (
+            ("feature_transform", (ours.feature_transform or "none") == (theirs.feature_transform or "none")),
+            ("region", _scales_rows(ours, _closed_form(ours)) == _scales_rows(theirs, _closed_form(theirs))),
+            ("store_support", self.store_support == other.store_support),
+        ):
+            if not same:
                 raise ConfigError(
-                    f"the two classifiers differ in {setting} ({getattr(self, setting)!r} and "
-                    f"{getattr(other, setting)!r}), so they do not remember the same things; fit both alike"
+                    f"the two classifiers differ in {name} ({getattr(self, name)!r} and {getattr(other, name)!r}), "
+                    "so they do not remember the same things; fit both alike"
                 )
         if self.n_features_in_ != other.n_features_in_:
             raise DataError(
@@ -254,7 +283,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @property
     def extents_(self) -> NDArray[np.float64]:
         """How far each class reaches (N,)."""
-        return np.asarray(self._model().whole_region.extent_radius)
+        return np.asarray(self._model().region_with_extent.extent_radius)
 
     @property
     def means_(self) -> NDArray[np.float64]:
@@ -265,7 +294,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def mean_(self) -> NDArray[np.float64]:
         """What the feature transform subtracts (D,): 0 but for "center-unit"."""
         model = self._model()
-        return model.mean if model.settings.transform == "center-unit" else np.zeros(self.n_features_in_)
+        return model.mean if model.centered else np.zeros(self.n_features_in_)
 
     @property
     def region_(self) -> Region:
@@ -334,7 +363,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         `probabilities` if there is a temperature, and `plausible` if there is a coverage.
         """
         model = self._model()
-        known = model.settings.temperature != "auto" or model.memory.support is not None
+        known = self.temperature != "auto" or model.memory.support is not None
         export(model, Path(path), model.temperature if known else None)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -346,8 +375,14 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             check_is_fitted(self)  # which says it in scikit-learn's words, and takes long to find out
 
     def _model(self) -> Model:
-        settings = self._settings()  # first: it knows whether there was a fit
-        return Model.of(self._memory, settings)
+        """What follows from the memory and the parameters; the same until either changes."""
+        form = self._checked_form()
+        memory, values = self._memory, self._memory.checked[0]
+        model = memory.model
+        if model is None or model[0] != values:
+            model = memory.model = (values, Model(memory, form, dict(zip(PARAMETERS, values, strict=True))))
+        found: Model = model[1]
+        return found
 
     def _chosen(self, fitting: bool = False) -> Any:
         """An object with the parameters as attributes; one whose encoder settles some of them says what they are.
@@ -356,20 +391,20 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         return self
 
-    def _settings(self) -> Settings:
-        """The settings, checked against what is remembered; quickly, if they are those of the last time."""
+    def _checked_form(self) -> ClosedForm:
+        """The closed form, checked against what is remembered; quickly, if no parameter has changed."""
         self._check_fitted()
-        read, last = Settings.read(self._chosen()), self._memory.last_settings
-        if last is not None and last[0] == read:
-            checked: Settings = last[1]
-            return checked
-        settings = Settings(*read)
-        if settings.unit != self._memory.unit:
-            raise ConfigError(
-                "region or feature_transform was changed after the fit, which kept other vectors; fit again"
-            )
-        self._memory.last_settings = (read, settings)
-        return settings
+        chosen = self._chosen()
+        values, checked = _VALUES(chosen), self._memory.checked
+        if checked is None or checked[0] != values:
+            form = _closed_form(chosen)
+            if _scales_rows(chosen, form) != self._memory.unit:
+                raise ConfigError(
+                    "region or feature_transform was changed after the fit, which kept other vectors; fit again"
+                )
+            checked = self._memory.checked = (values, form)
+        found: ClosedForm = checked[1]
+        return found
 
     def _rows(self, X: Any) -> Floats:
         """Check rows to be judged."""
@@ -427,3 +462,51 @@ def _weights(sample_weight: Any, size: int) -> NDArray[np.float64] | None:
     if not weights.any():
         raise ValueError("every sample_weight is zero, so there is nothing to learn from; give one above 0")
     return None if (weights == 1).all() else weights
+
+
+def _closed_form(chosen: Any) -> ClosedForm:
+    """Check the parameters, alone and together, and return how they fit a region."""
+    _check_parameters(chosen)
+    region = REGIONS[chosen.region]
+    check_mode(region, chosen.fit_mode)
+    check_radius_distance(chosen.radius_distance, chosen.squared)
+    if chosen.radius_distance != "squared" and (chosen.region, chosen.fit_mode) != ("sphere", "paper"):
+        raise ConfigError("radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius")
+    form = ClosedForm(
+        region, chosen.fit_mode, {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
+    )
+    if not chosen.store_support:
+        moves = "feature_transform='center-unit' moves them all; use 'unit' or 'none'"
+        judges = "coverage judges each of them; use coverage=None"
+        for needed, why in (
+            (form.needs_examples, form.needs_examples),
+            (chosen.feature_transform == "center-unit", moves),
+            (chosen.coverage is not None, judges),
+        ):
+            if needed:
+                raise ConfigError(f"store_support=False keeps no examples, but {why}, or set store_support=True")
+    return form
+
+
+def _scales_rows(chosen: Any, form: ClosedForm) -> bool:
+    """Whether every vector can be scaled to length 1 as it comes: a cone knows directions only."""
+    transform = chosen.feature_transform or "none"
+    return transform == "unit" or (transform == "none" and form.region.directions)
+
+
+def _check_parameters(chosen: Any) -> None:
+    """Hold each parameter to its constraints, in our own words."""
+    if chosen.region not in REGIONS:
+        raise ConfigError(unknown_name("region", str(chosen.region), REGIONS))
+    for name in PARAMETERS:
+        value, allowed = getattr(chosen, name), HypersphereClassifier._parameter_constraints[name]
+        number_wanted = isinstance(value, bool) and "boolean" not in allowed
+        if number_wanted or not any(make_constraint(each).is_satisfied_by(value) for each in allowed):
+            names = allowed[0].options if isinstance(allowed[0], StrOptions) and name in KINDS else ()
+            told = unknown_name(KINDS[name], str(value), names) if names else f"{name}={value!r}: give {GIVE[name]}"
+            raise ConfigError(told)
+
+
+# The parameters that a model follows from; what stands for "none of these" changes nothing in it.
+PARAMETERS = tuple(name for name in HypersphereClassifier._parameter_constraints if name != "reject_label")
+_VALUES = attrgetter(*PARAMETERS)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
-from hyperproto.estimators.diagnosis import Diagnosis
+from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.estimators.storage import Saved
 from hyperproto.progress import progress_bar
@@ -168,12 +168,13 @@ class FewShotClassifier(HypersphereClassifier):
 
         A run's vectors come as the run's own transform leaves them.
         """
-        return self._settings().transform
+        return self._model().parameters["feature_transform"] or "none"
 
     @property
     def prior_ratio_(self) -> float:
         """The ratio that "bayes" expects; "auto": what the run measured on vectors so transformed, or 4."""
-        return self._settings().prior_ratio
+        ratio: float = self._model().parameters["prior_ratio"]
+        return ratio
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit a region to the examples of each class; one example is enough, and counts may differ."""

@@ -96,7 +96,7 @@ def centered_unit_rows(X: Floats, mean: Doubles) -> Floats:
 class Memory:
     """Classes, each with its count, mean and squares in float64, and their examples if `keep`.
 
-    Rows are kept at length 1 if `unit`. `cache` is for whatever is derived from all this; a change empties it.
+    Rows are kept at length 1 if `unit`.
     """
 
     def __init__(self, n_features: int, dtype: DTypeLike, unit: bool, keep: bool) -> None:
@@ -108,8 +108,8 @@ class Memory:
         self._mean = AppendableArray((n_features,), np.float64)
         self._squares = AppendableArray((), np.float64)
         self._unsquared: tuple[int, Doubles] | None = None  # rows of the first batch, and their means, see `_settle`
-        self.cache: dict[Any, Any] = {}
-        self.last_settings: tuple[Any, Any] | None = None  # as they were read, and checked
+        self.model: Any = None  # what is derived from all this; a change drops it
+        self.checked: Any = None  # parameters of the classifier that were checked last, and what they come to
 
     @property
     def moments(self) -> Moments:
@@ -139,7 +139,7 @@ class Memory:
             if not self.unit:
                 kept[...] = X
         rows = unit_rows(X, out=kept) if self.unit else X
-        self.cache = {}
+        self.model = None
         if len(rows) == 1:
             self._add_one(int(slots[0]), rows[0], 1.0 if weights is None else float(weights[0]))
         elif fresh and kept is not None:
@@ -176,7 +176,7 @@ class Memory:
         if self.support is not None:
             self.support.set_weights(places, remaining)
         self._put(slots, left)
-        self.cache = {}
+        self.model = None
         self._drop(slots[left.count <= 0])
 
     def remove(self, label: Any) -> None:
@@ -196,7 +196,7 @@ class Memory:
             theirs = other.support
             parts = slots[theirs.slots], theirs.weights, theirs.numbers, theirs.given
             self.support.room(theirs.rows.dtype, *parts)[...] = theirs.rows
-        self.cache = {}
+        self.model = None
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
         """Everything but the labels, as arrays by name."""
@@ -260,11 +260,11 @@ class Memory:
             self.support.move_slots(np.where(stays, np.cumsum(stays) - 1, -1))
         self.labels = [label for label, stay in zip(self.labels, stays, strict=True) if stay]
         self.slot_of = {label: slot for slot, label in enumerate(self.labels)}
-        self.cache = {}
+        self.model = None
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {**vars(self), "cache": {}, "last_settings": None}
+        return {**vars(self), "model": None, "checked": None}
 
 
 class Support:

@@ -1,6 +1,7 @@
-"""What follows from a memory and the settings; each part is made when it is first asked for, and then kept."""
+"""Region, linear form, temperature and thresholds of a fitted classifier: derived when first asked for, then kept."""
 
 import warnings
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -8,31 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
-from hyperproto.estimators.conformal import Conformal, class_scales, enough
-from hyperproto.estimators.head import Head, blocks
-from hyperproto.estimators.left_out import LeftOut
+from hyperproto.estimators.confidence import Conformal, class_scales, enough, support_temperature
 from hyperproto.estimators.memory import Memory, centered_unit_rows, label_array, sort_order, unit_rows
-from hyperproto.estimators.settings import Settings
-from hyperproto.estimators.temperature import support_temperature
-from hyperproto.regions import Moments, Region
+from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
+from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import FlatStatistics, moments_of
+
+BLOCK = 1 << 21  # scores in memory at once
+ROWS = 4096  # and rows at most: more would leave the cache
 
 
 class Model:
-    """A classifier at one moment, its classes in the order of their labels."""
+    """A classifier at one moment, its classes in the order of their labels. Nothing in it changes the memory.
 
-    def __init__(self, memory: Memory, settings: Settings) -> None:
+    `form` is how the region is fitted; `parameters` are those of the classifier, by name.
+    """
+
+    def __init__(self, memory: Memory, form: ClosedForm, parameters: Mapping[str, Any]) -> None:
         self.memory = memory
-        self.settings = settings
-
-    @classmethod
-    def of(cls, memory: Memory, settings: Settings) -> "Model":
-        """The model of a memory as it is now; the same one until either changes."""
-        if settings not in memory.cache:
-            memory.cache[settings] = cls(memory, settings)
-        model: Model = memory.cache[settings]
-        return model
+        self.form = form
+        self.parameters = parameters
+        self.centered = parameters["feature_transform"] == "center-unit"
+        self._casts: dict[tuple[str, np.dtype[Any]], LinearForm] = {}
 
     @cached_property
     def order(self) -> Indices:
@@ -53,7 +52,7 @@ class Model:
     @cached_property
     def moments(self) -> Moments:
         """Of the rows as the region sees them."""
-        if self.settings.transform == "center-unit":
+        if self.centered:
             stats = self.stats
             return Moments(stats.count, stats.mean, stats.squares)
         all_slots = self.memory.moments
@@ -65,28 +64,32 @@ class Model:
         support = self.memory.support
         if support is None:
             raise ConfigError("this needs the examples themselves; fit again with store_support=True")
-        labels, weights = np.argsort(self.order)[support.slots], support.weights
-        rows, moments = support.rows, None
-        if self.settings.transform == "center-unit":
-            rows = centered_unit_rows(rows, self.mean)
-            moments = moments_of(rows, labels, weights, len(self.order))
-        moments = moments or self.moments
-        return FlatStatistics(moments.count, moments.mean, moments.squares, rows, labels, weights)
+        labels, rows = np.argsort(self.order)[support.slots], support.rows
+        if not self.centered:
+            return FlatStatistics.of(rows, labels, support.weights, self.moments)
+        rows = centered_unit_rows(rows, self.mean)
+        moments = moments_of(rows, labels, support.weights, len(self.order))
+        return FlatStatistics.of(rows, labels, support.weights, moments)
 
     @cached_property
     def region(self) -> Region:
         """The fitted region; a cone that needs no examples has no extent here."""
-        return self.settings.fit(self.stats if self.settings.needs_examples else self.moments)
+        return self.form.fit(self.stats if self.centered or self.form.needs_examples else self.moments)
 
     @cached_property
-    def whole_region(self) -> Region:
+    def region_with_extent(self) -> Region:
         """The fitted region with its extent."""
-        return self.region if self.region.extent_radius is not None else self.settings.fit(self.stats)
+        return self.region if self.region.extent_radius is not None else self.form.fit(self.stats)
 
     @cached_property
-    def head(self) -> Head | None:
-        """The fast way to the measure, if there is one."""
-        return Head.of(self.region, self.settings)
+    def linear(self) -> LinearForm | None:
+        """The fast way to the measure, if there is one: one matrix product, in the precision of the rows."""
+        return self.region.linear(self.region.center.mean(axis=0)) if self.region.is_linear else None
+
+    @cached_property
+    def squared_distances(self) -> LinearForm:
+        """Squared distances to the means."""
+        return LinearForm.of_distances(self.moments.mean, middle=self.moments.mean.mean(axis=0))
 
     @cached_property
     def left_out(self) -> LeftOut:
@@ -96,24 +99,20 @@ class Model:
     @cached_property
     def temperature(self) -> float:
         """Of the softmax."""
-        if self.settings.temperature != "auto":
-            return float(self.settings.temperature)
+        if self.parameters["temperature"] != "auto":
+            return float(self.parameters["temperature"])
         if self.memory.support is None:
             raise ConfigError(
                 "temperature='auto' is fitted to the examples, and store_support=False keeps none; "
                 "give temperature a number, or set store_support=True"
             )
-        return support_temperature(self.left_out, self.region, self.settings)
+        directions = self.centered or self.memory.unit
+        return support_temperature(self.left_out, self.region, self.form, self.parameters["prior_ratio"], directions)
 
     @cached_property
     def scale(self) -> Doubles:
         """How far from its mean an example of each class usually lies (N,)."""
         return class_scales(self.moments)
-
-    @cached_property
-    def distances(self) -> Head:
-        """Squared distances to the means."""
-        return Head.of_centers(self.moments.mean)
 
     @cached_property
     def conformal(self) -> Conformal:
@@ -123,48 +122,78 @@ class Model:
     @cached_property
     def thresholds(self) -> Doubles:
         """The distance to its mean at which each class ends (N,)."""
-        coverage = self.settings.coverage
+        coverage, guarantee = self.parameters["coverage"], self.parameters["guarantee"]
         if coverage is None:
             raise ConfigError("without a coverage nothing is rejected; set coverage, for example to 0.95")
-        found = self.conformal.thresholds(coverage, self.settings.class_thresholds, self.settings.guarantee)
+        found = self.conformal.thresholds(coverage, self.parameters["class_thresholds"], guarantee)
         if np.isinf(found).any():
             weights = self.stats.weights
             number = weights[np.isfinite(self.conformal.scores)].sum()
             needs = f"coverage={coverage} needs {enough(coverage)} examples of classes with two or more"
-            if self.settings.guarantee:
+            if guarantee:
                 needs += f", and for its guarantee all but a share {1 - coverage:.2g} of the examples in such classes"
             told = f"{needs}; there are {number:g} of {weights.sum():g}: until then some classes accept everything"
             warnings.warn(told, stacklevel=2)
         return found
 
+    def each_block(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
+        """Rows as the region sees them, in blocks, with their places."""
+        return ((part, self.prepare(X[part])) for part in blocks(len(X), len(self.order)))
+
     def prepare(self, X: Floats) -> Floats:
         """Rows as the region sees them."""
-        if self.settings.transform == "center-unit":
+        if self.centered:
             return centered_unit_rows(X, self.mean)
-        return unit_rows(X) if self.settings.unit else X
+        return unit_rows(X) if self.memory.unit else X
 
     def scores(self, rows: Floats) -> Floats:
         """Larger is more likely (n, N), right up to a number that all classes of a prepared row share."""
-        return -self._slow_measure(rows) if self.head is None else self.head.scores(rows)
+        if self.linear is None:
+            return -self._measure(rows)
+        scores: Floats = self._cast("linear", rows.dtype).scores(rows)
+        return scores
 
     def measure(self, rows: Floats) -> Floats:
         """The measure of prepared rows (n, N)."""
-        return self._slow_measure(rows) if self.head is None else self.head.measure(rows)
+        if self.linear is None:
+            return self._measure(rows)
+        measured: Floats = self._cast("linear", rows.dtype).measure(rows)
+        return measured
 
     def distance(self, rows: Floats) -> Floats:
         """Distance of prepared rows to the means (n, N)."""
-        return np.sqrt(np.maximum(self.distances.measure(rows), 0.0))
+        squared = self._cast("squared_distances", rows.dtype).measure(rows)
+        distance: Floats = np.sqrt(np.maximum(squared, 0.0))
+        return distance
 
     def novelty(self, rows: Floats) -> Floats:
         """The least distance of prepared rows to a mean, in units of the class's scale (n,)."""
         least: Floats = (self.distance(rows) / self.scale).min(axis=1)
         return least
 
-    def each_block(self, X: Floats) -> Any:
-        """Prepared rows, in blocks, with their places."""
-        return ((part, self.prepare(X[part])) for part in blocks(len(X), len(self.order)))
-
-    def _slow_measure(self, rows: Floats) -> Floats:
+    def _measure(self, rows: Floats) -> Floats:
         region: Any = self.region
-        measured: Floats = region.measure(rows.astype(np.float64), **self.settings.measure_options)
+        measured: Floats = region.measure(rows.astype(np.float64), **region.measure_options)
         return measured
+
+    def _cast(self, name: str, dtype: np.dtype[Any]) -> LinearForm:
+        """A linear form in the precision of the rows, made once."""
+        if (name, dtype) not in self._casts:
+            form: LinearForm = getattr(self, name)
+            parts = {field: _cast(part, dtype) for field, part in vars(form).items()}
+            self._casts[name, dtype] = LinearForm(**parts)
+        return self._casts[name, dtype]
+
+
+def blocks(n_rows: int, way: int) -> Iterator[slice]:
+    """Cut rows so that their scores fit into memory many times."""
+    size = max(1, min(ROWS, BLOCK // way))
+    return (slice(start, start + size) for start in range(0, n_rows, size))
+
+
+def _cast(part: Any, dtype: np.dtype[Any]) -> Any:
+    if part is None or isinstance(part, bool):
+        return part
+    if isinstance(part, Whitening):
+        return Whitening(part.left.astype(dtype), part.right.astype(dtype))
+    return np.ascontiguousarray(part, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The fitted head as an ONNX graph: the feature transform, one matrix product and a bias; see `export`."""
+"""A fitted classifier as an ONNX graph: the feature transform, one matrix product and a bias; see `export`."""
 
 import json
 from pathlib import Path
@@ -22,25 +22,27 @@ def export(model: Model, path: Path, temperature: float | None) -> None:
     - `label` (n,): the index of the class, -1 for none of these; the labels are in the metadata, as JSON;
     - `probabilities` (n, N), if there is a temperature, and `plausible` (n, N), if there is a coverage.
     """
-    head = model.head
-    if head is None:
-        what = "cones of fit_mode='paper'" if model.settings.region == "cone" else "squared=False"
-        raise ConfigError(
-            f"the measure of {what} is not linear in x, so there is no such graph; "
-            + ("fit with fit_mode='unbiased'" if model.settings.region == "cone" else "fit with squared=True")
-        )
+    form = model.linear
+    if form is None:
+        region = model.parameters["region"]
+        what, instead = {
+            "cone": ("cones of fit_mode='paper'", "fit_mode='unbiased'"),
+            "sphere": ("squared=False", "squared=True"),
+            "point": ("squared=False", "squared=True"),
+        }.get(region, (f"the region {region!r}", "region='sphere'"))
+        raise ConfigError(f"the measure of {what} is not linear in x, so there is no such graph; fit with {instead}")
     graph = _Graph()
     x = _transform(graph, model)
-    scores = graph.add("Gemm", x, graph.constant(head.weights), graph.constant(head.bias))
-    if head.curve is not None:
-        away = graph.add("Sub", x, graph.constant(head.middle))
+    scores = graph.add("Gemm", x, graph.constant(form.weights), graph.constant(form.bias))
+    if form.curve is not None:
+        away = graph.add("Sub", x, graph.constant(form.middle))
         square = graph.add("ReduceSumSquare", away, axes=[1], keepdims=1)
-        scores = graph.add("Sub", scores, graph.add("Mul", square, graph.constant(head.curve)))
+        scores = graph.add("Sub", scores, graph.add("Mul", square, graph.constant(form.curve)))
     outputs = [graph.name(scores, "scores", float, 2)]
     if temperature is not None:
         power = graph.add("Mul", scores, graph.constant(np.array(1 / temperature)))
         outputs.append(graph.name(graph.add("Softmax", power, axis=1), "probabilities", float, 2))
-    if model.settings.coverage is None:
+    if model.parameters["coverage"] is None:
         outputs.append(graph.name(graph.add("ArgMax", scores, axis=1, keepdims=0), "label", int, 1))
     else:
         outputs += _rejecting(graph, model, x, scores)
@@ -49,9 +51,9 @@ def export(model: Model, path: Path, temperature: float | None) -> None:
 
 def _transform(graph: "_Graph", model: Model) -> str:
     x = "x"
-    if model.settings.transform == "center-unit":
+    if model.centered:
         x = graph.add("Sub", x, graph.constant(model.mean))
-    if not model.settings.unit and model.settings.transform == "none":
+    elif not model.memory.unit:
         return x
     length = graph.add("ReduceL2", x, axes=[1], keepdims=1)
     short = graph.add("Less", length, graph.constant(np.array(SHORTEST)))
@@ -60,7 +62,7 @@ def _transform(graph: "_Graph", model: Model) -> str:
 
 def _rejecting(graph: "_Graph", model: Model, x: str, scores: str) -> list[Any]:
     """The best class of those within whose threshold x lies: ||x - mean||^2 - threshold^2 <= 0, by one more product."""
-    near = model.distances
+    near = model.squared_distances
     limit = np.where(np.isfinite(model.thresholds), model.thresholds, 1e18) ** 2
     away = graph.add("Sub", x, graph.constant(near.middle))
     square = graph.add("ReduceSumSquare", away, axes=[1], keepdims=1)

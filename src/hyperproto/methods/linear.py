@@ -16,5 +16,5 @@ def linear_scores(task: Task, fit: Callable[[Tensor], Sphere]) -> Tensor:
     the queries, most of the data, need not move for that: the bias does.
     """
     middle = task.middle()  # (B, 1, D)
-    weights, bias = fit(task.support - middle).linear()  # (B, D, N), (B, N)
-    return torch.baddbmm(bias[:, None, :] - middle @ weights, task.query, weights)
+    form = fit(task.support - middle).linear().shifted(middle)
+    return torch.baddbmm(form.bias[:, None, :], task.query, form.weights)

@@ -9,7 +9,7 @@ carry gradients.
 """
 
 from hyperproto.regions.arrays import Array
-from hyperproto.regions.base import FIT_MODES, Region, check_mode
+from hyperproto.regions.base import FIT_MODES, ClosedForm, LinearForm, Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO
 from hyperproto.regions.cone import Cone, cone_overlap_loss
 from hyperproto.regions.gaussian import Gaussian
@@ -26,9 +26,11 @@ __all__ = [
     "REGIONS",
     "Array",
     "ClassStatistics",
+    "ClosedForm",
     "Cone",
     "ExampleStatistics",
     "Gaussian",
+    "LinearForm",
     "Moments",
     "Point",
     "Region",

@@ -8,15 +8,17 @@ of a class is round. Both k and that space are estimated from the support, each 
 import math
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace
+import numpy as np
+from array_api_compat import array_namespace, device
 
-from hyperproto.regions.arrays import Array, at_least, at_most, positive, root
-from hyperproto.regions.statistics import ExampleStatistics
+from hyperproto.errors import ConfigError
+from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, at_most, positive, root
+from hyperproto.regions.left_out import LeftOut
+from hyperproto.regions.statistics import ExampleStatistics, trust
 from hyperproto.regions.whitening import Whitening, within_class_whitening
 
 PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before the support has said anything
 PRIOR_CLASSES = 4.0  # how many classes' worth of evidence that counts for
-PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
 LEAST_LEVERAGE = 0.02  # 1 - leverage of an example on the covariance is never taken for less
 SMALL = 1e-6  # below any sum of weights of a class that has an example
 
@@ -75,12 +77,6 @@ def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth:
         ratio=ratio,
         gain=gain,
     )
-
-
-def trust(count: Array) -> Array:
-    """How far a class's own scatter is believed, from 0 for one example to 1; the rest is the pooled scatter."""
-    spare = at_least(count - 1, 0.0)
-    return spare / (spare + PRIOR_EXAMPLES)
 
 
 def leave_one_out(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> Array:
@@ -151,3 +147,69 @@ def weighted_mean(weight: Array, mean: Array) -> Array:
     """The mean (..., 1, D) of class means (..., N, D) with weights (..., N); 0 if all weights are 0."""
     xp = array_namespace(mean)
     return (weight[..., None, :] @ mean) / at_least(xp.sum(weight, axis=-1), SMALL)[..., None, None]
+
+
+def effective_count(member: Array, groups: Array, correlation: float) -> Array:
+    """How many independent examples those of each class are worth: (..., N); words of one sentence are alike.
+
+    `member` (..., S, N) is 1 where an example is of a class; `groups` (..., S) numbers the groups from 0. Where the
+    examples of one class in one group correlate by r, the mean of m of them is as noisy as that of m / (1 + (m - 1) r)
+    independent ones: the design effect of cluster samples (Kish, "Survey Sampling", 1965).
+    """
+    xp = array_namespace(member, groups)
+    numbers = xp.arange(int(xp.max(groups)) + 1, dtype=groups.dtype, device=device(groups))
+    inside = xp.astype(groups[..., None] == numbers, member.dtype)  # (..., S, G)
+    size = inside.mT @ member  # (..., G, N) examples of each class in each group
+    return xp.sum(size / (1 + at_least(size - 1, 0.0) * correlation), axis=-2)
+
+
+def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, ratio: Array, gain: Array) -> Doubles:
+    """||A x - centre||^2 of the examples `index` to every class (B, N), each left out, without refitting.
+
+    What all examples estimate together - how strongly to whiten (`gain`) and to shrink (`ratio`) - is taken as it is.
+    What an example moves itself - the mean of its class, the middle of all means, the whitening - moves. In the
+    whitened space, with the means zeta_m from their middle and the residual r of the example that is left out, all that
+    moves is a combination of zeta_n (n its class) and r, so that products of these are enough; the whitening without r
+    follows from the one with it by Sherman and Morrison's formula.
+    """
+    if whiten is None:
+        raise ConfigError("this sphere was not fitted in mode 'bayes', so its whitening is not known; fit it again")
+    stats, own, at = out.stats, out.own(index), np.arange(len(index))
+    k = float(ratio)
+    weight = stats.count / (stats.count + k)  # (N,)
+    mean = whiten(stats.mean)
+    zeta = mean - weighted_mean(weight, mean)  # (N, D)
+    r = whiten(stats.residual[index])  # (B, D)
+
+    rest, step = out.rest[index], out.step[index]
+    weight_left = rest / (rest + k)  # of the own class (B,)
+    total = weight.sum() - weight[own] + weight_left
+    p = ((weight_left - weight[own]) / total)[:, None]  # the middle moves by p zeta_n - q r
+    q = (weight_left * step / total)[:, None]
+
+    # A x - centre_m = e zeta_n + f r - g zeta_m; in the own class both parts in zeta_n are in e, and g is 0.
+    e, f, g = 1 - p * (1 - weight), 1 + q * (1 - weight), np.tile(weight, (len(index), 1))
+    e[at, own] = (1 - p[:, 0]) * (1 - weight_left)
+    f[at, own] = 1 + q[:, 0] * (1 - weight_left) + weight_left * step
+    g[at, own] = 0.0
+
+    gram = zeta @ zeta.T  # (N, N)
+    norm = np.diag(gram)
+    cross = r @ zeta.T  # (B, N)
+    mine = cross[at, own][:, None]
+    rho = np.einsum("ij,ij->i", r, r)[:, None]
+    distance2 = e * e * norm[own][:, None] + f * f * rho + g * g * norm
+    distance2 += 2 * (e * f * mine - e * g * gram[own] - f * g * cross)
+    along = e * mine + f * rho - g * cross  # r . (A x - centre_m)
+    share = float(gain) * (out.taken[index] * (1 + step))[:, None]
+    distance2 += share * along**2 / np.maximum(1 - share * rho, LEAST_LEVERAGE)
+    found: Doubles = np.maximum(distance2, 0.0)
+    return found
+
+
+def radii_left_out(out: LeftOut, index: Indices, radius: Doubles) -> Doubles:
+    """The radii (B, N) that each of `index` meets: its own class is believed as far as one example less allows."""
+    count, own, rest = out.stats.count, out.own(index), out.rest[index]
+    believed = trust(count)
+    excess = radius * count / np.where(believed > 0, believed, 1.0)  # scatter above the pooled one
+    return out.with_own(radius, index, trust(rest) * excess[own] / np.where(rest > 0, rest, 1.0))

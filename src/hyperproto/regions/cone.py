@@ -1,19 +1,24 @@
 """A class is a cone around a direction: the angular variant of the paper (section 3.3), and an unbiased cosine."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.regions.arrays import Array, arccos, arcsin, at_least, root, unit
-from hyperproto.regions.base import Region, check_mode
+from hyperproto.regions.arrays import Array, Doubles, Indices, arccos, arcsin, at_least, root, unit
+from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
+from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import (
+    MEAN_DISTANCE,
     ClassStatistics,
     ExampleStatistics,
     Statistics,
     class_scatter,
     extent_radius,
+    pooled_scatter,
     with_examples,
 )
 
@@ -31,6 +36,8 @@ class Cone(Region):
     """
 
     modes: ClassVar[tuple[str, ...]] = ("unbiased", "paper", "point")
+    directions: ClassVar[bool] = True
+    measure_options: ClassVar[Mapping[str, Any]] = {"break_ties": True}
 
     center: Array
     bias_radius: Array = None  # an angle
@@ -88,6 +95,11 @@ class Cone(Region):
             gain = stats.length / rho
         return cls(center, extent_radius=extent, gain=gain)
 
+    @classmethod
+    def needs_examples(cls, mode: str, **options: Any) -> str | None:
+        """A mean angle needs them."""
+        return MEAN_DISTANCE if mode == "paper" else None
+
     def measure(self, x: Array, break_ties: bool = False) -> Array:
         """Minus the cosine of the angle to the border of the cone; -1 inside.
 
@@ -110,6 +122,35 @@ class Cone(Region):
         """The angle of x and z_n."""
         return arccos(self._cosine(x))
 
+    @property
+    def is_linear(self) -> bool:
+        """Without an angle it is, for unit vectors."""
+        return self.gain is not None
+
+    def linear(self, middle: Array = None) -> LinearForm:
+        """x @ weights = -M(x) for x of length 1, if the centres have length 1 as well, as fitted ones do."""
+        if self.gain is None:
+            raise ConfigError("the measure of cones of mode 'paper' is not linear in x; use `measure`")
+        weights = (self.gain[..., None] * self.center).mT
+        return LinearForm(weights, array_namespace(weights).zeros_like(self.gain), squared=False)
+
+    def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
+        """Directions and angles without each example; the paper's angle, if `fair`, is that of the whole class."""
+        stats, at, own = out.stats, np.arange(len(index)), out.own(index)
+        fair = fair and form.mode in ("paper", "point")
+        cosine = stats.rows[index] @ self.center.T
+        cosine[at, own] = np.einsum("ij,ij->i", stats.rows[index], unit(out.means(index)))
+        met: Any = self
+        if fair:
+            cosine[at, own] *= _cosine_gain(out, index)
+        if form.mode == "paper" and not fair:
+            angle = np.where(out.rest[index] > 1, out.mean_of_others(index, _angles_of_others), 0.0)
+            met = replace(self, bias_radius=out.with_own(self.bias_radius, index, angle))
+        elif form.mode != "paper":
+            met = form.fit(out.statistics(index))
+        measured: Doubles = met.measure_at(cosine[:, None, :], **self.measure_options)[:, 0]
+        return measured
+
     def _cosine(self, x: Array) -> Array:
         return unit(x) @ unit(self.center).mT
 
@@ -124,6 +165,24 @@ def angles(stats: ExampleStatistics, center: Array) -> Array:
     angle = 2 * arcsin(chord / 2)
     several = stats.spread(xp.astype(stats.count > 1, angle.dtype)[..., None])[..., 0] > 0
     return xp.where(several, angle, 0.0)
+
+
+def _cosine_gain(out: LeftOut, index: Indices) -> Doubles:
+    """How much smaller the cosine with a mean direction of one example less is: it goes by the length of the mean."""
+    stats = out.stats
+    rho2 = max(1 - float(pooled_scatter(stats.squares, stats.count)), LEAST_CONCENTRATION)
+    short, whole = (rho2 + (1 - rho2) / count for count in (out.rest[index], stats.count[out.own(index)]))
+    gain: Doubles = np.sqrt(short / whole)
+    return gain
+
+
+def _angles_of_others(out: LeftOut, index: Indices, members: Indices) -> Doubles:
+    """Angle of each member of a class to its direction without each of `index` (B, K)."""
+    means = out.means(index)
+    length = np.linalg.norm(means, axis=1, keepdims=True)
+    cosine = (means / np.where(length > 0, length, 1.0)) @ out.stats.rows[members].T
+    found: Doubles = np.arccos(np.clip(cosine, -1.0, 1.0))
+    return found
 
 
 def cone_overlap_loss(center: Array, radius: Array, own_pair: bool = False) -> Array:

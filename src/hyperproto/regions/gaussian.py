@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from array_api_compat import array_namespace
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.regions.arrays import Array, at_least, positive, root, squared_distance
-from hyperproto.regions.base import Region, check_mode
+from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, squared_distance
+from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
+from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import ClassStatistics, Statistics, class_scatter, extent_radius, pooled_scatter
 
 SIGMA_FLOOR = 1e-6  # of a stored sigma, which training may carry through 0
@@ -82,6 +83,11 @@ class Gaussian(Region):
             xp.where(known, shrink, 1.0),
         )
 
+    @classmethod
+    def needs_examples(cls, mode: str, **options: Any) -> str | None:
+        """Count, mean and squares are enough."""
+        return None
+
     def measure(self, x: Array) -> Array:
         """Minus the log likelihood (in mode "unbiased": an estimate of it that is right on average)."""
         return self.measure_at(squared_distance(x, self.center))
@@ -102,6 +108,24 @@ class Gaussian(Region):
     def distance(self, x: Array) -> Array:
         """||x - z_n||."""
         return root(squared_distance(x, self.center))
+
+    @property
+    def is_linear(self) -> bool:
+        """Up to slope_n ||x - middle||^2."""
+        return True
+
+    def linear(self, middle: Array = None) -> LinearForm:
+        """x @ weights + bias - curve ||x - middle||^2 = -M(x)."""
+        slope, constant = self.slope_and_constant()
+        plain = LinearForm.of_distances(self.center, middle=middle)
+        return LinearForm(plain.weights * slope[..., None, :], plain.bias * slope - constant, middle, curve=slope)
+
+    def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
+        """Fit again to count and squares without each example; they have one axis more."""
+        met: Any = form.fit(out.statistics(index))
+        place = out.squared_distances(index, fair and form.mode == "paper")
+        measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
+        return measured
 
 
 def mean_square(stats: Statistics) -> Array:

@@ -1,10 +1,12 @@
 """A class is a point: the mean of its support (Prototypical Networks, Snell et al. 2017)."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from hyperproto.regions.arrays import Array, root, squared_distance
-from hyperproto.regions.base import Region, check_mode
+from hyperproto.errors import ConfigError
+from hyperproto.regions.arrays import Array, Doubles, Indices, root, squared_distance
+from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
+from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import ClassStatistics, Statistics, extent_radius
 
 
@@ -35,6 +37,16 @@ class Point(Region):
         check_mode(cls, mode)
         return cls(stats.mean, extent_radius(stats.squares, stats.count), squared)
 
+    @classmethod
+    def options(cls, mode: str) -> tuple[str, ...]:
+        """Whether the measure is squared."""
+        return ("squared",)
+
+    @classmethod
+    def needs_examples(cls, mode: str, **options: Any) -> str | None:
+        """Means are enough."""
+        return None
+
     def measure(self, x: Array) -> Array:
         """Distance to each centre, squared or not."""
         return self.measure_at(squared_distance(x, self.center))
@@ -46,3 +58,19 @@ class Point(Region):
     def distance(self, x: Array) -> Array:
         """||x - z_n||."""
         return root(squared_distance(x, self.center))
+
+    @property
+    def is_linear(self) -> bool:
+        """Only the squared distance is."""
+        return self.squared
+
+    def linear(self, middle: Array = None) -> LinearForm:
+        """x @ weights + bias = ||x||^2 - M(x)."""
+        if not self.squared:
+            raise ConfigError("only the squared measure is linear in x up to a common term; fit with squared=True")
+        return LinearForm.of_distances(self.center, self.bias_radius, middle=middle)
+
+    def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
+        """Measure to means without each example; if `fair`, as if they were as near as those with it."""
+        measured: Doubles = self.measure_at(out.squared_distances(index, fair))
+        return measured

@@ -1,21 +1,24 @@
 """A class is a hypersphere B(z, eps): eq. 1-3 of the paper, and what replaces its closed form."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.regions.arrays import Array, positive, root, squared_distance
-from hyperproto.regions.base import Region, check_mode
-from hyperproto.regions.bayes import PRIOR_RATIO, fit_bayes
-from hyperproto.regions.groups import effective_count
+from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, squared_distance
+from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
+from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, fit_bayes, radii_left_out
+from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import (
+    MEAN_DISTANCE,
     ClassStatistics,
     ExampleStatistics,
     Statistics,
     extent_radius,
     pooled_scatter,
+    shrunk_scatter,
     with_examples,
 )
 from hyperproto.regions.whitening import Whitening
@@ -66,7 +69,7 @@ class Sphere(Region):
 
         - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
           within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
-          see `hyperproto.regions.groups`.
+          see `hyperproto.regions.bayes.effective_count`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
           squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
@@ -124,6 +127,18 @@ class Sphere(Region):
         extent = extent_radius(stats.squares, stats.count)
         return cls(stats.mean, eps, extent, squared, under_root=mode == "unbiased", scatter=scatter)
 
+    @classmethod
+    def options(cls, mode: str) -> tuple[str, ...]:
+        """The forms of the measure, the reading of eq. 3, and the prior of "bayes"."""
+        return ("squared", "radius_distance", "prior_ratio") if mode == "bayes" else ("squared", "radius_distance")
+
+    @classmethod
+    def needs_examples(cls, mode: str, **options: Any) -> str | None:
+        """The whitening of "bayes", and a radius that is a mean of distances, need the examples."""
+        if mode == "bayes":
+            return "fit_mode='bayes' whitens by them; use 'unbiased'"
+        return MEAN_DISTANCE if mode == "paper" and averages_distances(**options) else None
+
     def measure(self, x: Array) -> Array:
         """Eq. 2: how far outside the sphere."""
         return self.measure_at(self._squared_distance(x))
@@ -139,16 +154,65 @@ class Sphere(Region):
         """||A x - z_n||."""
         return root(self._squared_distance(x))
 
-    def linear(self) -> tuple[Array, Array]:
-        """Weights (..., D, N) and bias (..., N) of the same classifier: x @ weights + bias = ||A x||^2 - M(x).
+    @property
+    def is_linear(self) -> bool:
+        """Only the squared measure is."""
+        return self.squared
 
-        The first term is the same for every class, so argmax is argmin of the measure, for one matrix product.
-        """
+    def linear(self, middle: Array = None) -> LinearForm:
+        """x @ weights + bias = ||A x||^2 - M(x): the first term is the same for every class."""
         if not self.squared:
             raise ConfigError("only the squared measure is linear in x up to a common term; fit with squared=True")
-        xp = array_namespace(self.center)
-        center = self.center if self.whiten is None else self.whiten(self.center)  # A z, A being symmetric
-        return 2 * center.mT, self.bias_radius - xp.sum(self.center * self.center, axis=-1)
+        return LinearForm.of_distances(self.center, self.bias_radius, self.whiten, middle)
+
+    def novelty(self, x: Array, count: Array) -> Array:
+        """By extent; a fit that knows how class centres lie compares it with the reach of all classes."""
+        return self.beyond_extent(x, count) if self.ratio is None else self.rather_unseen(x, count)
+
+    def rather_unseen(self, x: Array, count: Array) -> Array:
+        """How much likelier a query (..., Q) is of a class not seen than of the likeliest one that is; 0 is as likely.
+
+        The sphere is of mode "bayes": scatter v, class centres of variance v / k about a middle m. An example of class
+        n lies about its centre z_n with variance r_n = v_n (1 + 1 / (K_n + k)), one of another class about m with
+        r = v (1 + 1/k); both are wider by what is not known of m. Minus the log likelihood ratio, but for a factor
+        D / 2, is the least
+
+            ||x - z_n||^2 / r_n + log r_n  -  ||x - m||^2 / r - log r
+
+        With one example a class v is not known, but k is taken for its prior: the spread of the centres gives v.
+        """
+        xp = array_namespace(x)
+        k, known = self.ratio[..., None], self.scatter[..., None]
+        weight = count / (count + k)  # (..., N) how far a centre has come from the middle to its class's mean
+        middle = xp.mean(self.center, axis=-2, keepdims=True)  # (..., 1, D): centres are shrunk to their own mean
+        away = xp.sum((self.center - middle) ** 2, axis=-1) / at_least(weight, SMALL)  # an empty class: at the middle
+        guess = k * xp.sum(away, axis=-1, keepdims=True) / max(1, self.center.shape[-2] - 1)
+        v = xp.where(known > 0, known, xp.where(guess > 0, guess, 1.0))  # (..., 1)
+        grow = 1 + 1 / (count + k)
+        own = xp.where(known > 0, self._extent**2 / grow, v)
+        unsure = v / k / xp.sum(weight, axis=-1, keepdims=True)  # variance of the middle
+        reach = shrunk_scatter(own, v, count) * grow + (1 - weight) ** 2 * unsure  # (..., N)
+        anywhere = v + v / k + unsure  # (..., 1)
+        near = self.distance(x) ** 2 / reach[..., None, :] + xp.log(reach)[..., None, :]  # (..., Q, N)
+        far = Sphere(middle, whiten=self.whiten).distance(x)[..., 0] ** 2 / anywhere + xp.log(anywhere)
+        return xp.min(near, axis=-1) - far
+
+    def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
+        """Centres, whitening and radii without each example; eq. 3's radius, if `fair`, is that of the whole class."""
+        fair = fair and form.mode in ("paper", "point")
+        met: Any = self
+        if form.mode == "bayes":
+            place = distances_left_out(out, index, self.whiten, self.ratio, self.gain)
+            met = replace(self, bias_radius=radii_left_out(out, index, self.bias_radius))
+        else:
+            place = out.squared_distances(index, fair)
+            if form.mode == "paper" and averages_distances(**form.options) and not fair:
+                own = out.mean_of_others(index, _distances_of_others)
+                met = replace(self, bias_radius=out.with_own(self.bias_radius, index, own))
+            elif not (form.mode == "paper" and fair):
+                met = form.fit(out.statistics(index))
+        measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
+        return measured
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)
@@ -165,7 +229,25 @@ def check_radius_distance(name: str, squared: bool) -> None:
         )
 
 
+def averages_distances(squared: bool = True, radius_distance: str = "squared", **_: Any) -> bool:
+    """Whether eq. 3's radius is a mean of distances themselves, which no statistic knows."""
+    return not squared or radius_distance == "plain"
+
+
 def mean_distance(stats: ExampleStatistics) -> Array:
     """Mean ||x - z|| of each class: (..., N)."""
     xp = array_namespace(stats.mean)
     return stats.average(xp.linalg.vector_norm(stats.residual, axis=-1))
+
+
+def _distances_of_others(out: LeftOut, index: Indices, members: Indices) -> Doubles:
+    """Distance of each member of a class to its mean without each of `index` (B, K).
+
+    With r_i the residual of the one that is taken away, and its mean moved by -t r_i, the others lie at r_j + t r_i, so
+    that one product of residuals gives all distances of a class.
+    """
+    residual, lengths = out.stats.residual, out.stats.lengths
+    t = out.step[index, None]
+    squared = lengths[members] + 2 * t * (residual[index] @ residual[members].T) + t * t * lengths[index, None]
+    found: Doubles = np.sqrt(np.maximum(squared, 0.0))
+    return found

@@ -21,6 +21,7 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least, positive, root, row_squares
 
 NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, but for rounding
+PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
 BLOCK = 1024  # rows whose differences from their means are in memory at once
 FEW = 32  # float32 numbers that may be summed in float32
 SAMPLE = 256  # rows that tell how far from the origin all lie
@@ -131,6 +132,12 @@ class ExampleStatistics(Statistics, ABC):
     def average(self, values: Array) -> Array:
         """Average `values` (..., S) of the examples over each class: (..., N)."""
         return self.total(values) / positive(self.count)
+
+
+MEAN_DISTANCE = (  # why a closed form may need the examples, as `Region.needs_examples` says it
+    "the mean distance of fit_mode='paper' is no statistic; use 'unbiased', or mean squared distances "
+    "(squared=True, radius_distance='squared')"
+)
 
 
 def with_examples(stats: Statistics) -> ExampleStatistics:
@@ -284,6 +291,18 @@ def class_scatter(squares: Array, count: Array) -> Array:
     return xp.where(count > 1, squares / at_least(count - 1, 1.0), pooled_scatter(squares, count)[..., None])
 
 
+def trust(count: Array) -> Array:
+    """How far a class's own scatter is believed, from 0 for one example to 1; the rest is the pooled scatter."""
+    spare = at_least(count - 1, 0.0)
+    return spare / (spare + PRIOR_EXAMPLES)
+
+
+def shrunk_scatter(own: Array, pooled: Array, count: Array) -> Array:
+    """Scatter of each class as far as its examples can tell, and the pooled one for the rest: (..., N)."""
+    believed = trust(count)
+    return believed * own + (1 - believed) * pooled
+
+
 def extent_radius(squares: Array, count: Array) -> Array:
     """How far a class reaches: extent^2 = v_n (1 + 1/K_n), the mean squared distance of a new example to the centre.
 
@@ -335,6 +354,23 @@ def squares_about(mean: Doubles, rows: Floats, labels: Indices, weights: Doubles
 def sum_by_label(labels: Indices, values: Doubles | None, way: int) -> Doubles:
     """Sum a number of each row, or count the rows, by label (N,)."""
     return np.bincount(labels, values, way).astype(np.float64, copy=False)
+
+
+def covering_radii(distances: Doubles, labels: Indices, weights: Doubles | None, way: int, share: float) -> Doubles:
+    """The least radius (N,) within which a `share` of each class's own examples lies; `distances` (S,) to its centre.
+
+    This is what a picture shows of a class: a quantile, not a root mean square. A class without examples has 0.
+    """
+    weights = np.ones(len(labels)) if weights is None else weights
+    order = np.argsort(distances, kind="stable")
+    radii = np.zeros(way)
+    for label in range(way):
+        own = order[labels[order] == label]
+        if len(own):
+            reached = np.cumsum(weights[own])
+            place = int(np.searchsorted(reached, share * reached[-1] * (1 - NOTHING)))
+            radii[label] = distances[own[min(place, len(own) - 1)]]
+    return radii
 
 
 def _middle(rows: Floats) -> Floats:

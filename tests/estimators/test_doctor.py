@@ -9,7 +9,7 @@ import pytest
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators import Diagnosis, HypersphereClassifier
-from hyperproto.estimators.confusion import Confusion
+from hyperproto.estimators.doctor import Confusion
 from tests.estimators.conftest import blobs
 
 
@@ -192,13 +192,18 @@ def test_a_figure_of_any_size(shots, dim, tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_plane_shows_means_and_extents_as_they_are_in_it():
+def test_the_plane_shows_means_as_they_are_in_it_and_circles_about_most_examples():
     x, y = blobs((6, 7, 5), dim=2)
     plane = HypersphereClassifier(feature_transform="none", fit_mode="point").fit(x, y).diagnose().plane
     model = HypersphereClassifier(feature_transform="none", fit_mode="point").fit(x, y)
     apart = np.linalg.norm(plane.means[:, None] - plane.means, axis=2)
     np.testing.assert_allclose(apart, np.linalg.norm(model.means_[:, None] - model.means_, axis=2), rtol=1e-6)
-    np.testing.assert_allclose(plane.extents, model.extents_, rtol=1e-6)
+    for n, label in enumerate("abc"):
+        away = np.linalg.norm(x[y == label] - model.means_[n], axis=1)
+        covered = np.mean(away <= plane.radii[n] * (1 + 1e-9))
+        assert covered >= plane.covered == 0.8
+        assert np.mean(away < plane.radii[n] * (1 - 1e-9)) < plane.covered
+        assert np.isclose(plane.radii[n], np.sort(away)[int(np.ceil(0.8 * len(away))) - 1])
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch):

@@ -98,7 +98,7 @@ def test_rows_are_scored_in_blocks(monkeypatch, make):
     model = make(coverage=0.8).fit(x, y)
     calls = ("measure", "predict_proba", "predict", "novelty", "predict_set", "decision_function")
     whole = [getattr(model, call)(x) for call in calls]
-    monkeypatch.setattr("hyperproto.estimators.head.ROWS", 3)
+    monkeypatch.setattr("hyperproto.estimators.model.ROWS", 3)
     for call, expected in zip(calls, whole, strict=True):
         found = getattr(model, call)(x)
         if found.dtype.kind == "f":
@@ -107,13 +107,13 @@ def test_rows_are_scored_in_blocks(monkeypatch, make):
             np.testing.assert_array_equal(found, expected)
 
 
-def test_every_linear_measure_has_a_head():
+def test_every_linear_measure_has_a_linear_form():
     x, y = blobs()
     for name, region in REGIONS.items():
         for mode in region.modes:
             model = HypersphereClassifier(region=name, fit_mode=mode).fit(x, y)._model()
-            assert (model.head is None) == (name == "cone" and mode == "paper")
-    assert HypersphereClassifier(squared=False).fit(x, y)._model().head is None
+            assert (model.linear is None) == (name == "cone" and mode == "paper")
+    assert HypersphereClassifier(squared=False).fit(x, y)._model().linear is None
 
 
 def test_growing_arrays():

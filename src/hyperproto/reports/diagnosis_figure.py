@@ -7,12 +7,12 @@ import numpy as np
 from hyperproto.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hyperproto.estimators.diagnosis import Diagnosis
+    from hyperproto.estimators.doctor import Diagnosis
 
 LEAST_OVERLAP = 0.005  # of a pair that is joined by a line
 BOX = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
 LEGEND = (
-    "circle: how far a class reaches in this plane; line: overlap with the nearest rival; "
+    "circle: covers {covered:.0%} of the class's own examples in this plane; line: overlap with the nearest rival; "
     "black ring: possibly mislabelled; black cross: far from its class"
 )
 
@@ -42,16 +42,16 @@ def draw(diagnosis: "Diagnosis") -> Any:
     some = len(plane.classes) < len(diagnosis.classes)
     which = f"The {len(plane.classes)} most confused of {len(diagnosis.classes)} classes" if some else "Classes"
     axis.set_title(f"{which}, in the plane in which their means lie farthest apart", fontsize=10)
-    axis.set_xlabel(LEGEND, fontsize=7)
+    axis.set_xlabel(LEGEND.format(covered=plane.covered), fontsize=7)
     return figure
 
 
 def _circles(axis: Any, plane: Any, colours: Any) -> None:
     from matplotlib.patches import Circle
 
-    for mean, extent, colour in zip(plane.means, plane.extents, colours, strict=True):
-        axis.add_patch(Circle(tuple(mean), float(extent), facecolor=(*colour[:3], 0.15), edgecolor="none", zorder=1))
-        axis.add_patch(Circle(tuple(mean), float(extent), fill=False, edgecolor=colour, linewidth=1.2, zorder=2))
+    for mean, radius, colour in zip(plane.means, plane.radii, colours, strict=True):
+        axis.add_patch(Circle(tuple(mean), float(radius), facecolor=(*colour[:3], 0.15), edgecolor="none", zorder=1))
+        axis.add_patch(Circle(tuple(mean), float(radius), fill=False, edgecolor=colour, linewidth=1.2, zorder=2))
 
 
 def _marks(axis: Any, diagnosis: "Diagnosis") -> None:

@@ -1,0 +1,245 @@
+"""How sure a classifier may be: the temperature of its probabilities, and the threshold of "none of these".
+
+**Temperature.** How many units of the measure make one unit of log odds. It is fitted to the support, each example left
+out, and to a few pseudo-examples that regularise it while few classes have a second example. If the variance within
+classes is k times that between them, a fresh example of a class of K examples with mean z is expected at
+m + K / (K + k) (z - m), m being the middle of the means, and scatters about that with variance v (1 + 1 / (K + k)). The
+direction is not known, so that from m to another class's mean is taken, at the right length, and that class does not
+compete.
+
+**Threshold**, by conformal prediction. The score of x and class n is its distance to the mean of the class in units of
+the class's scale. The support, each example left out, says how large the scores of genuine examples are, and a
+threshold lets a share of them, the coverage, pass (Vovk et al. 2005; Barber et al. 2021). Scores are pooled over the
+classes. If asked for, a class with enough examples has a threshold of its own: its coverage is then right too, but the
+threshold is as uncertain as the largest of few numbers, and strangers find the class that has it too wide. This is done
+with plain means and scatter, for every region and mode: leaving one out is then exact.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from hyperproto.estimators.memory import unit_rows
+from hyperproto.regions.arrays import Doubles, Floats, Indices
+from hyperproto.regions.base import ClosedForm, Region
+from hyperproto.regions.bayes import variance_ratio
+from hyperproto.regions.left_out import LeftOut, left_out_measures
+from hyperproto.regions.statistics import Statistics, class_scatter, pooled_scatter, shrunk_scatter, sum_by_label
+
+MOST_SCORES = 2_000_000  # examples times classes that one number is fitted to; beyond, evenly spaced examples do
+MOST_PSEUDO_SCORES = 500_000  # pseudo-examples times classes
+PSEUDO_WEIGHT = 2.0  # how many examples the pseudo-examples count for; chosen on FewRel's validation sets
+WIDEST = 1e4  # the temperature lies within this factor of the spread of the measure
+ROUNDING = 1e-9
+
+
+def support_temperature(
+    left_out: LeftOut, region: Region, form: ClosedForm, prior_ratio: float, directions: bool
+) -> float:
+    """Fit the temperature to the support, each example left out, and to a few pseudo-examples.
+
+    An example that is alone in its class cannot be left out. If all are, the pseudo-examples decide. `region` was
+    fitted by `form`; `directions` says that rows have length 1.
+    """
+    stats = left_out.stats
+    way = len(stats.count)
+    if way == 1:
+        return 1.0
+    index, measures, weights = _judged(left_out, region, form)
+    guess = pseudo_examples(stats, float(spread_ratio(stats, prior_ratio)), directions)
+    share = np.full(len(guess.labels), PSEUDO_WEIGHT / len(guess.labels))
+    target = platt_target(weights.sum() + PSEUDO_WEIGHT)
+    return fit_temperature(
+        np.concatenate([measures, np.asarray(region.measure(guess.rows, **region.measure_options))]),
+        np.concatenate([stats.labels[index], guess.labels]),
+        np.concatenate([weights, share]),
+        np.concatenate([np.full(len(index), target), np.full(len(share), 0.75 if way == 2 else target)]),
+        np.concatenate([np.full(len(index), -1), guess.borrowed]),
+    )
+
+
+def _judged(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indices, Doubles, Doubles]:
+    """The examples that can be left out, or evenly spaced ones that stand for all: measures (n, N) and weights."""
+    stats = left_out.stats
+    alike = np.flatnonzero(left_out.has_siblings)
+    index = alike[:: max(1, math.ceil(len(alike) * len(stats.count) / MOST_SCORES))]
+    weights = stats.weights[index]
+    if len(index) < len(alike):
+        weights = weights * (stats.weights[alike].sum() / weights.sum())
+    return index, left_out_measures(left_out, region, form, index, fair=True), weights
+
+
+def platt_target(number: float) -> float:
+    """How far a label is believed if `number` were seen (Platt 1999): never quite, so that T stays above 0."""
+    return (number + 1) / (number + 2)
+
+
+def fit_temperature(
+    measures: Doubles, labels: Indices, weights: Doubles, target: Doubles | float, without: Indices | None = None
+) -> float:
+    """The T for which softmax(-measures / T) has the least cross entropy with the labels.
+
+    Each label is believed with probability `target`, and the rest goes to its nearest rival. `without` names a class
+    that does not compete for a row, -1 for none. The loss is convex in 1 / T.
+    """
+    at = np.arange(len(labels))
+    out = np.zeros(measures.shape, dtype=bool)
+    if without is not None:
+        out[at[without >= 0], without[without >= 0]] = True
+    gap = np.where(out, 0.0, measures - measures[at, labels][:, None])  # of each class above the own one
+    spread = float(np.average(np.abs(gap).mean(axis=1), weights=weights))
+    if spread == 0:
+        return 1.0  # every class is measured alike: any temperature gives chance
+    gap /= spread
+    out[at, labels] = True
+    wanted = weights @ (np.where(out, np.inf, gap).min(axis=1) * (1 - target))
+    out[at, labels] = False
+
+    def slope(log_beta: float) -> float:
+        """d loss / d beta at inverse temperature beta."""
+        power = np.where(out, -np.inf, -np.exp(log_beta) * gap)
+        power -= power.max(axis=1, keepdims=True)
+        np.exp(power, out=power)
+        expected = np.einsum("ij,ij->i", power, gap) / power.sum(axis=1)
+        return float(wanted - weights @ expected)
+
+    low, high = -math.log(WIDEST), math.log(WIDEST)
+    if slope(low) >= 0:
+        return spread * WIDEST
+    if slope(high) <= 0:
+        return spread / WIDEST
+    return spread * math.exp(-brentq(slope, low, high, xtol=1e-8))
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoExamples:
+    """Rows (R, D), the class of each, and the class whose direction it borrowed, -1 for none."""
+
+    rows: Floats
+    labels: Indices
+    borrowed: Indices
+
+
+def pseudo_examples(stats: Statistics, ratio: float, directions: bool) -> PseudoExamples:
+    """Place examples of each class; `ratio` is k. Two classes have no third to borrow from: they get their means."""
+    way = len(stats.count)
+    if way < 3:
+        return PseudoExamples(stats.mean, np.arange(way), np.full(way, -1))
+    number = max(1, min(way - 1, MOST_PSEUDO_SCORES // way**2))
+    offsets = np.linspace(1, way - 1, number).astype(np.intp)
+    labels = np.repeat(np.arange(way), number)
+    borrowed = (labels + np.tile(offsets, way)) % way
+    middle = stats.mean.mean(axis=0)
+    away, own, other = stats.mean - middle, stats.count[labels], stats.count[borrowed]
+    length = np.sqrt((1 + 1 / (own + ratio)) / (1 / ratio + 1 / other))  # of v (1 + 1 / (K + k)) to v (1 / k + 1 / K')
+    rows = middle + (own / (own + ratio))[:, None] * away[labels] + length[:, None] * away[borrowed]
+    return PseudoExamples(unit_rows(rows) if directions else rows, labels, borrowed)
+
+
+def spread_ratio(stats: Statistics, prior_ratio: float) -> Any:
+    """k, as far as the support tells, otherwise the prior."""
+    if not stats.scattered or len(stats.count) < 2:
+        return prior_ratio
+    scatter = pooled_scatter(stats.squares, stats.count)
+    return variance_ratio(stats.mean, stats.count, scatter, np.asarray(float(len(stats.count))), prior_ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class Conformal:
+    """The scores of the support and the thresholds that follow."""
+
+    left_out: LeftOut
+
+    @cached_property
+    def scale(self) -> Doubles:
+        """How far a new example of each class lies, typically (N,)."""
+        return class_scales(self.left_out.stats)
+
+    @cached_property
+    def pooled(self) -> Doubles:
+        """The pooled scatter without each example (S,); 0 if there is none."""
+        stats, out = self.left_out.stats, self.left_out
+        squares = stats.squares.sum() - stats.squares[stats.labels] + out.squares
+        spare = np.maximum(stats.count - 1, 0)
+        dof = spare.sum() - spare[stats.labels] + np.maximum(out.rest - 1, 0)
+        found: Doubles = np.where(squares > 1e-12 * stats.energy, squares / np.maximum(dof, 1), 0.0)
+        return found
+
+    @cached_property
+    def scores(self) -> Doubles:
+        """The score of each example (S,), left out of its class; infinite where nothing is left to judge it by."""
+        out = self.left_out
+        own = np.where(out.rest > 1, out.squares / np.maximum(out.rest - 1, 1), self.pooled)
+        known = out.has_siblings & (self.pooled > 0)
+        reach = scale(own, self.pooled, np.where(known, out.rest, 1.0))
+        scores = np.full(len(known), np.inf)
+        scores[known] = np.sqrt(out.distance2[known]) / reach[known]
+        return scores
+
+    def thresholds(self, coverage: float, by_class: bool = False, guarantee: bool = False) -> Doubles:
+        """The largest distance (N,) at which an example is still one of the class; infinite if too little is known."""
+        stats, scores = self.left_out.stats, self.scores
+        judged = stats.weights if guarantee else np.where(np.isfinite(scores), stats.weights, 0.0)
+        number = sum_by_label(stats.labels, judged, len(stats.count))
+        alone = by_class & (rank(coverage, number) <= number + ROUNDING)  # classes with enough examples of their own
+        pooled = quantile(scores, judged, coverage)
+        found = np.where(alone, np.inf, pooled * self.scale)
+        for n in np.flatnonzero(alone | guarantee):
+            own = stats.labels == n
+            if guarantee:
+                of = own if alone[n] else np.ones_like(own)
+                found[n] = quantile(self._reach(n)[of], judged[of], coverage)
+            else:
+                found[n] = quantile(scores[own], judged[own], coverage) * self.scale[n]
+        return found
+
+    def _reach(self, n: Any) -> Doubles:
+        """The distance to class n (S,) beyond which jackknife+ counts each example against a new one.
+
+        For an example of the class, jackknife+ measures the new one from the mean without that example. It is nearer to
+        that than to the mean of all by no more than the step between the two.
+        """
+        stats, out = self.left_out.stats, self.left_out
+        own = class_scatter(stats.squares, stats.count)[n]
+        known = np.isfinite(self.scores)
+        reach = np.where(known, self.scores, 0.0) * scale(own, self.pooled, stats.count[n])
+        wider = np.sqrt(out.distance2) + out.step * np.sqrt(stats.lengths)
+        found: Doubles = np.where(known, np.where(stats.labels == n, wider, reach), np.inf)
+        return found
+
+
+def class_scales(stats: Statistics) -> Doubles:
+    """How far a new example of each class lies from its mean (N,); 1 where no example differs from another."""
+    if not stats.scattered:
+        return np.ones(len(stats.count))
+    pooled = pooled_scatter(stats.squares, stats.count)
+    return scale(class_scatter(stats.squares, stats.count), pooled, stats.count)
+
+
+def scale(own: Doubles, pooled: Doubles, count: Doubles) -> Doubles:
+    """scale^2 = v (1 + 1 / K): v is a class's own scatter as far as it is to be believed, else the pooled one."""
+    found: Doubles = np.sqrt(shrunk_scatter(own, pooled, count) * (1 + 1 / count))
+    return found
+
+
+def enough(coverage: float) -> int:
+    """How many scores a threshold needs: ceil(1 / alpha) - 1 with alpha = 1 - coverage."""
+    return math.ceil(coverage / (1 - coverage) - ROUNDING)
+
+
+def rank(coverage: float, number: Doubles | float) -> Doubles:
+    """Which of `number` scores, from the least, is the threshold: the ceil(coverage (number + 1))-th."""
+    return np.ceil(coverage * (np.asarray(number) + 1) - ROUNDING)
+
+
+def quantile(scores: Doubles, weights: Doubles, coverage: float) -> float:
+    """The score of that rank, each counting `weights` times; infinite if there are too few."""
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(weights[order])
+    needed = float(rank(coverage, reached[-1])) if len(reached) else math.inf
+    place = int(np.searchsorted(reached, needed - ROUNDING))
+    return float(scores[order[place]]) if place < len(order) else math.inf

@@ -1,0 +1,166 @@
+"""Every example judged as if it had not been there, in closed form: what all regions share. NumPy only.
+
+Taking one example away moves only the mean of its own class, and by a known step: with residual r = x - z of one of K
+examples the mean becomes z - r / (K - 1), the distance of x to it K / (K - 1) ||r||, and the squares lose
+K / (K - 1) ||r||^2. What that changes for a region stands in the region's `left_out`.
+
+An example of weight w counts as w examples, so what is taken away is one of them (all of it, if w < 1).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.regions.arrays import Doubles, Indices, squared_distance
+from hyperproto.regions.statistics import FlatStatistics, Moments, moments_of, pooled_scatter
+
+if TYPE_CHECKING:
+    from hyperproto.regions.base import ClosedForm, Region
+
+LEAST = 1e-9  # a class of fewer examples than this is empty
+BLOCK = 1 << 20  # numbers of one array, or pairs of examples, in memory at once
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Each example (S,) against the rest of its class."""
+
+    stats: FlatStatistics
+
+    @cached_property
+    def taken(self) -> Doubles:
+        """How many examples are taken away with each: one."""
+        return np.minimum(self.stats.weights, 1.0)
+
+    @cached_property
+    def rest(self) -> Doubles:
+        """How many examples its class has left."""
+        return self.stats.count[self.stats.labels] - self.taken
+
+    @cached_property
+    def has_siblings(self) -> NDArray[np.bool_]:
+        """Whether there are any left; nothing can be said of an example that is alone in its class."""
+        return self.rest > LEAST
+
+    @cached_property
+    def step(self) -> Doubles:
+        """How far the mean moves, in units of -r."""
+        return np.divide(self.taken, self.rest, where=self.has_siblings, out=np.zeros_like(self.rest))
+
+    @cached_property
+    def distance2(self) -> Doubles:
+        """||x - mean of the others||^2."""
+        return (1 + self.step) ** 2 * self.stats.lengths
+
+    @cached_property
+    def squares(self) -> Doubles:
+        """Sum of squares of the others about their mean; exactly 0 of a single one."""
+        loss = self.taken * (1 + self.step) * self.stats.lengths
+        left = np.maximum(self.stats.squares[self.stats.labels] - loss, 0.0)
+        return np.where(self.rest > 1 + LEAST, left, 0.0)
+
+    def own(self, index: Indices) -> Indices:
+        """The class of each of `index`."""
+        return self.stats.labels[index]
+
+    def means(self, index: Indices) -> Doubles:
+        """The mean of the others in the class of each of `index` (B, D)."""
+        return self.stats.mean[self.own(index)] - self.step[index, None] * self.stats.residual[index]
+
+    def with_own(self, values: Doubles, index: Indices, own: Doubles) -> Doubles:
+        """Values of the classes (N,) for each of `index`, but in its own class `own` (B,): (B, N)."""
+        each: Doubles = np.tile(values, (len(index), 1))
+        each[np.arange(len(index)), self.own(index)] = own
+        return each
+
+    def squared_distances(self, index: Indices, fair: bool) -> Doubles:
+        """||x - mean||^2 of each of `index` and each class, its own without it (B, N).
+
+        A mean of one example less is farther on average, by v / (K - 1) - v / K; if `fair`, that is taken off.
+        """
+        stats, at, own = self.stats, np.arange(len(index)), self.own(index)
+        middle = stats.mean.mean(axis=0)
+        place: Doubles = squared_distance(stats.rows[index] - middle, stats.mean - middle)
+        place[at, own] = self.distance2[index]
+        if fair:
+            excess = pooled_scatter(stats.squares, stats.count) * (1 / self.rest[index] - 1 / stats.count[own])
+            place[at, own] = np.maximum(place[at, own] - excess, 0.0)
+        return place
+
+    def statistics(self, index: Indices) -> Moments:
+        """What each of `index` meets: count and squares (B, N) without it; the means are everyone's."""
+        stats = self.stats
+        return _Without(
+            self.with_own(stats.count, index, self.rest[index]),
+            stats.mean,
+            self.with_own(stats.squares, index, self.squares[index]),
+            self.with_own(stats.length, index, np.linalg.norm(self.means(index), axis=1)),
+        )
+
+    def mean_of_others(self, index: Indices, away: Callable[["LeftOut", Indices, Indices], Doubles]) -> Doubles:
+        """The mean over the others of their distances to their own centre, for each of `index`; no statistic knows it.
+
+        `away(self, index, members)` gives the distances (B, K) of the members of one class to their centre without
+        each of `index`.
+        """
+        stats = self.stats
+        labels = stats.labels[index]
+        means = np.zeros(len(index))
+        for label in np.unique(labels):
+            members = np.flatnonzero(stats.labels == label)
+            wanted = np.flatnonzero(labels == label)
+            size = max(1, BLOCK // len(members))
+            for start in range(0, len(wanted), size):
+                part = wanted[start : start + size]
+                distances = away(self, index[part], members)  # (B, K)
+                weights = np.where(index[part][:, None] == members, -self.taken[index[part]][:, None], 0.0)
+                weights += stats.weights[members]
+                rest = np.where(self.has_siblings[index[part]], self.rest[index[part]], 1.0)
+                means[part] = (weights * distances).sum(axis=1) / rest
+        return means
+
+
+def left_out_measures(
+    out: LeftOut, region: "Region", form: "ClosedForm", index: Indices, fair: bool = False
+) -> Doubles:
+    """The measure of the examples `index` to every class (len(index), N), each left out of its own.
+
+    `region` was fitted to all of them, by `form`. Its own class is then one example short, and the modes "point" and
+    "paper" take a class for the farther the fewer examples it has. If `fair`, what that adds on average is taken off,
+    and the radius of eq. 3 is that of the whole class.
+    """
+    if not len(index):
+        return np.empty((0, len(out.stats.count)))
+    size = max(1, BLOCK // len(out.stats.count))
+    blocks = [index[start : start + size] for start in range(0, len(index), size)]
+    return np.concatenate([region.left_out(out, block, form, fair) for block in blocks])
+
+
+def measures_by_refitting(out: LeftOut, index: Indices, form: "ClosedForm") -> Doubles:
+    """The measure of the examples `index` to every class (B, N): for each, a fit to all others. Right, and slow."""
+    stats, found = out.stats, []
+    for example in index:
+        weights = stats.weights.copy()
+        weights[example] -= out.taken[example]
+        kept = weights > LEAST
+        others = stats.rows[kept], stats.labels[kept], weights[kept]
+        region: Any = form.fit(FlatStatistics.of(*others, moments_of(*others, len(stats.count))))
+        row = stats.rows[example : example + 1].astype(np.float64)
+        found.append(np.asarray(region.measure(row, **form.region.measure_options)))
+    return np.concatenate(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Without(Moments):
+    """Statistics that differ from example to example: count, squares and lengths (B, N); the means are everyone's."""
+
+    lengths: Doubles
+
+    @property
+    def length(self) -> Doubles:
+        """||mean|| of each class (B, N)."""
+        return self.lengths
