@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hyperproto.errors import DataError as DataError
     from hyperproto.errors import EpisodeError as EpisodeError
     from hyperproto.errors import HyperProtoError as HyperProtoError
+    from hyperproto.estimators import EntityTagger as EntityTagger
     from hyperproto.estimators import FewShotImageClassifier as FewShotImageClassifier
     from hyperproto.estimators import FewShotTextClassifier as FewShotTextClassifier
     from hyperproto.estimators import HypersphereClassifier as HypersphereClassifier
@@ -38,6 +39,7 @@ _HOME = {
     "Comparison": "reports.comparison",
     "ConfigError": "errors",
     "DataError": "errors",
+    "EntityTagger": "estimators",
     "Episode": "episodes",
     "EpisodeError": "errors",
     "EpisodeSampler": "episodes",

@@ -89,8 +89,8 @@ def _parsed(tagged: Tagged, scheme: str) -> list[tuple[bool, str]]:
         else:
             letters = ", ".join(f"{letter}-" for letter in SCHEMES[scheme])
             raise DataError(
-                f"{tagged.path}, line {tagged.line_of(number)}: label {name!r} does not begin with {letters} as those "
-                f"of {scheme.upper()} do; mend it, or take labels as they stand: scheme=io"
+                f"{tagged.place_of(number)}: label {name!r} does not begin with {letters} as those of "
+                f"{scheme.upper()} do; mend it, or take labels as they stand: scheme=io"
             )
     return parsed
 

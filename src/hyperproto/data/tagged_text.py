@@ -30,6 +30,10 @@ class Tagged:
         """Return the line of the first word with this label."""
         return int(self.lines[np.argmax(self.labels == label)])
 
+    def place_of(self, label: int) -> str:
+        """Say where the first word with this label is."""
+        return f"{self.path}, line {self.line_of(label)}"
+
 
 def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = False) -> Tagged:
     """Read a file; `word` and `label` are columns, parted by tabs or, in a line without any, by spaces.

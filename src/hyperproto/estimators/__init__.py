@@ -4,11 +4,13 @@ from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExam
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
 from hyperproto.estimators.kinds import load_classifier
+from hyperproto.estimators.tagger import EntityTagger
 from hyperproto.estimators.text import FewShotTextClassifier, TextEncoder
 
 __all__ = [
     "ClassReport",
     "Diagnosis",
+    "EntityTagger",
     "FewShotImageClassifier",
     "FewShotTextClassifier",
     "HypersphereClassifier",

@@ -209,8 +209,9 @@ class FewShotClassifier(HypersphereClassifier):
         theirs = getattr(other, "encoder_", None)
         if theirs is None or not same_vectors(theirs, self.encoder_):
             raise DataError(
-                f"this classifier was fitted to vectors of {_words(self.encoder_)}, the other to those of "
-                f"{_words(theirs) if theirs else 'an encoder that it does not name'}; only those of one can be merged"
+                f"this classifier was fitted to vectors of {encoder_in_words(self.encoder_)}, the other to those of "
+                f"{encoder_in_words(theirs) if theirs else 'an encoder that it does not name'}; "
+                "only those of one can be merged"
             )
         first = self._given
         super().merge(other)
@@ -251,7 +252,7 @@ class FewShotClassifier(HypersphereClassifier):
         if check_encoder:
             if loaded.encoder is None:
                 raise DataError(
-                    f"{folder}: was fitted to vectors of {_words(loaded.encoder_)}, which is not stored; "
+                    f"{folder}: was fitted to vectors of {encoder_in_words(loaded.encoder_)}, which is not stored; "
                     f"give it again: {cls.__name__}.load(folder, encoder=...)"
                 )
             loaded.check_encoder()
@@ -262,14 +263,14 @@ class FewShotClassifier(HypersphereClassifier):
         check_is_fitted(self)
         if self.encoder_.get("name") == "run" and isinstance(self.encoder, str) and run_folder(self.encoder) is None:
             raise DataError(
-                f"this classifier was fitted to vectors of {_words(self.encoder_)}, and there is no run in "
+                f"this classifier was fitted to vectors of {encoder_in_words(self.encoder_)}, and there is no run in "
                 f"{self.encoder}; if it moved, say where: load(folder, encoder=...) or set_params(encoder=...)"
             )
         found = self.item_encoder().identity
         if not same_vectors(found, self.encoder_):
             raise DataError(
-                f"this classifier was fitted to vectors of {_words(self.encoder_)}, but {_named(self.encoder)} is now "
-                f"{_words(found)}; use the encoder of the fit, or fit again"
+                f"this classifier was fitted to vectors of {encoder_in_words(self.encoder_)}, but "
+                f"{_named(self.encoder)} is now {encoder_in_words(found)}; use the encoder of the fit, or fit again"
             )
 
     @property
@@ -358,7 +359,8 @@ def _transform_of_both(identity: Mapping[str, Any], transform: str | None) -> st
     return None if transform != "unit" else "unit" if own == "none" else str(own)
 
 
-def _words(identity: Mapping[str, Any]) -> str:
+def encoder_in_words(identity: Mapping[str, Any]) -> str:
+    """An identity as messages say it."""
     options = [f"{name}={value!r}" for name, value in sorted(identity["options"].items())]
     weights = [f"weights {identity['sha256'][:12]}"] if identity["sha256"] else []
     said = "; ".join([", ".join(options)] * bool(options) + weights)

@@ -1,0 +1,420 @@
+"""EntityTagger: a handful of annotated sentences to labels of words. torch is imported when there are words to read."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import pairwise
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+import hyperproto
+from hyperproto.data import OUTSIDE, Pool, Progress
+from hyperproto.data.conll import OUTSIDE_NAME, SCHEMES, io_pool
+from hyperproto.data.tagged_text import Tagged, find_spans
+from hyperproto.errors import ConfigError, DataError, unknown_name
+from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
+from hyperproto.files import atomic_write
+
+if TYPE_CHECKING:
+    from hyperproto.encoders import Encoder, Units
+    from hyperproto.episodes import Episode
+    from hyperproto.evaluation import Contender
+    from hyperproto.training.selection import Source
+
+Floats = NDArray[np.float32]
+Sentences = list[list[str]]
+
+FORMAT = "hyperproto-tagger/1"
+FILE = "tagger.json"
+TOGETHER = 64  # sentences that are labelled at once
+# What vectors are used with unless told otherwise: of what needs no training data, among the best that we found on
+# Few-NERD's validation types, with MiniLM as it comes and trained (results/fewnerd-minilm-*-choices.json).
+METHOD, TRANSFORM, OPTIONS = "cosine", "unit", {"path": True, "temperature": 0.05}
+
+
+class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """Label the words of sentences by the example of a few annotated ones; nothing is trained.
+
+    A sentence is a list of words, and each word has a tag: a type, or "O" for none; BIO and BIOES tags are read as IO.
+    Every type, and O, gets a region, or whatever the method has, from its words.
+
+    Parameters
+    ----------
+    encoder : "minilm" or another language model by its name, or the folder of a run that `hyperproto train` made on
+        tagged sentences.
+    method : a few-shot method by its name; None: cosine prototypes on vectors of length 1 and the best path of labels,
+        at a temperature chosen on Few-NERD's validation types. For a run with a `fit_mode` None is its own method.
+    fit_mode : the method's closed form, such as "bayes"; None: its default.
+    feature_transform : "none", "unit" or "center-unit"; None: "unit", or that of the run or method that was named.
+    options : further options of the method and of how labels are decided, such as {"path": True, "tau": 0.3}. What
+        follows from training data (transitions between labels, the centre, what O looks like) is found in the examples.
+    scheme : of the tags: "auto", "io", "bio" or "bioes".
+
+    Attributes
+    ----------
+    classes_ : "O", then the types in the order of the alphabet.
+    sentences_, tags_ : the examples, tags as IO.
+    encoder_ : the encoder's name, options and a checksum of its weights.
+
+    Examples
+    --------
+    >>> from hyperproto import EntityTagger
+    >>> sentences = [["Marie", "Curie", "worked", "in", "Paris"], ["The", "mayor", "of", "Berlin", "met", "Angela"]]
+    >>> tags = [["person", "person", "O", "O", "city"], ["O", "O", "O", "city", "O", "person"]]
+    >>> EntityTagger().fit(sentences, tags).predict([["Albert", "moved", "to", "Rome"]])
+    [['person', 'O', 'O', 'city']]
+    """
+
+    classes_: list[str]
+    sentences_: Sentences
+    tags_: Sentences
+    encoder_: Mapping[str, Any]
+
+    def __init__(
+        self,
+        *,
+        encoder: str | PathLike[str] = "minilm",
+        method: str | None = None,
+        fit_mode: str | None = None,
+        feature_transform: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        scheme: str = "auto",
+    ) -> None:
+        self.encoder = encoder
+        self.method = method
+        self.fit_mode = fit_mode
+        self.feature_transform = feature_transform
+        self.options = options
+        self.scheme = scheme
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Take annotated sentences: `X` a list of lists of words, `y` as many tags."""
+        return self._take(*self._examples(X, y))
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Add annotated sentences, of old types or of new ones, as if they had been there from the start."""
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y)
+        sentences, tags = self._examples(X, y)
+        return self._take([*self.sentences_, *sentences], [*self.tags_, *tags])
+
+    def predict(self, X: Any, *, progress: Progress | None = None) -> Sentences:
+        """The tag of each word, "O" or a type, for each sentence: those of the best path, if the options say so."""
+        return [[self.classes_[label] for label in found.labels] for found in self._answers(X, progress)]
+
+    def predict_proba(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
+        """The probability of each class for each word, an array (n_words, n_classes) a sentence.
+
+        A softmax over the classes, each word by itself: a path of labels, which `predict` may follow, is not in it.
+        """
+        return [found.probabilities for found in self._answers(X, progress)]
+
+    def decision_function(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
+        """The method's scores for each word, an array (n_words, n_classes) a sentence; higher is likelier."""
+        return [found.scores for found in self._answers(X, progress)]
+
+    def entities(self, X: Any, *, progress: Progress | None = None) -> list[list[tuple[str, int, int]]]:
+        """The entities of each sentence: type, first word and one past the last, counted from 0."""
+        found = []
+        for labels in self.predict(X, progress=progress):
+            numbers = np.array([self.classes_.index(label) if label != OUTSIDE_NAME else OUTSIDE for label in labels])
+            spans = find_spans(numbers, np.array([0, len(numbers)]))
+            places = zip(spans.label.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True)
+            found.append([(self.classes_[label], start, end) for label, start, end in places])
+        return found
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the examples, the parameters and the name of the encoder, but not the encoder, to tagger.json."""
+        check_is_fitted(self)
+        run = run_folder(self.encoder)
+        content = {
+            "format": FORMAT,
+            "hyperproto": hyperproto.__version__,
+            "parameters": {**self.get_params(), "encoder": fspath(self.encoder) if run is None else str(run)},
+            "encoder": self.encoder_,
+            "sentences": self.sentences_,
+            "tags": self.tags_,
+        }
+        try:
+            text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"options={self.options!r} cannot be written as JSON ({error}); use plain values"
+            ) from None
+        with atomic_write(Path(folder) / FILE) as file:
+            file.write(text.encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], *, encoder: str | PathLike[str] | None = None) -> Self:
+        """Read a tagger that `save` wrote; a file that was changed is refused, and so is an encoder of other weights.
+
+        `encoder` stands in for the one that was saved: a run that moved.
+        """
+        saved = _read(Path(folder) / FILE)
+        loaded = cls(**{**saved["parameters"], **({} if encoder is None else {"encoder": encoder})})
+        if saved["encoder"]["name"] == "run" and run_folder(loaded.encoder) is None:
+            raise DataError(
+                f"{folder}: was fitted to vectors of {encoder_in_words(saved['encoder'])}, and there is no run in "
+                f"{loaded.encoder}; if it moved, say where: {cls.__name__}.load(folder, encoder=...)"
+            )
+        loaded._take(saved["sentences"], saved["tags"])
+        if not same_vectors(loaded.encoder_, saved["encoder"]):
+            raise DataError(
+                f"{folder}: was fitted to vectors of {encoder_in_words(saved['encoder'])}, but {loaded.encoder!r} is "
+                f"now {encoder_in_words(loaded.encoder_)}; use the encoder of the fit, or fit again"
+            )
+        return loaded
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there are examples."""
+        return hasattr(self, "sentences_")
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The encoder, then whatever differs from the defaults."""
+        defaults = type(self)().get_params()
+        changed = [f"{key}={value!r}" for key, value in self.get_params().items() if value != defaults[key]]
+        given = [f"encoder={fspath(self.encoder)!r}", *(each for each in changed if not each.startswith("encoder="))]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Settings and examples; the network is made again."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_ready"}
+
+    def _examples(self, X: Any, y: Any) -> tuple[Sentences, Sentences]:
+        """Check annotated sentences; return their words, and their tags as IO."""
+        if self.scheme not in ("auto", "io", *SCHEMES):
+            raise ConfigError(unknown_name("scheme of tags called", str(self.scheme), ("auto", "io", *SCHEMES)))
+        sentences, tags = check_sentences_of_words(X, "X", "words"), check_sentences_of_words(y, "y", "tags")
+        if len(sentences) != len(tags):
+            raise DataError(f"X has {len(sentences)} sentences, but y tags of {len(tags)}; give each word a tag")
+        for row, (words, its) in enumerate(zip(sentences, tags, strict=True)):
+            if len(words) != len(its):
+                raise DataError(f"X[{row}] has {len(words)} words, but y[{row}] {len(its)} tags; give each word a tag")
+        pool = io_pool(_Given.of(sentences, tags), self.scheme, name="examples", split="all")
+        return sentences, _as_lists(pool)
+
+    def _take(self, sentences: Sentences, tags: Sentences) -> Self:
+        """Make ready to answer by these examples; on an error nothing has changed."""
+        pool = io_pool(_Given.of(sentences, tags), "io", name="examples", split="all")
+        if not pool.n_classes:
+            raise DataError(f"every word is {OUTSIDE_NAME}; mark at least one entity")
+        try:
+            ready = _Ready.of(self, pool, getattr(self, "_ready", None))
+        except ImportError as error:
+            raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[text]'") from error
+        self.sentences_, self.tags_, self._ready = sentences, tags, ready
+        self.classes_ = [OUTSIDE_NAME, *pool.class_names]
+        self.encoder_ = ready.identity
+        return self
+
+    def _answers(self, X: Any, progress: Progress | None) -> "list[_Answer]":
+        check_is_fitted(self)
+        sentences = check_sentences_of_words(X, "X", "words")
+        if getattr(self, "_ready", None) is None or self._ready.parameters != self.get_params():
+            self._take(self.sentences_, self.tags_)  # after a pickle, or with other parameters
+        return list(self._ready.answers(sentences, progress)) if sentences else []
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What is known of the words of a sentence: labels (n,), scores and probabilities (n, n_classes)."""
+
+    labels: list[int]
+    scores: Floats
+    probabilities: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A method and an encoder, ready to label words by examples, which are encoded already."""
+
+    parameters: dict[str, Any]
+    source: "Source"
+    contender: "Contender"
+    examples: Pool
+    units: "Units"
+
+    @classmethod
+    def of(cls, tagger: EntityTagger, examples: Pool, before: "_Ready | None") -> "_Ready":
+        """Make the method and the encoder that the parameters ask for, and encode the examples.
+
+        With the same parameters as `before` its encoder is used again, and examples that it had are not encoded again.
+        """
+        from hyperproto.encoders import Units
+
+        parameters = deepcopy(tagger.get_params())
+        again = before if before is not None and before.parameters == parameters else None
+        source = _source(tagger, examples, None if again is None else again.source)
+        contender = _contender(tagger, source)
+        known = []
+        if again is not None and source.encoder is again.source.encoder:
+            known = [again.units] * (examples.items[: len(again.examples)] == again.examples.items)
+        new = examples.items[len(known[0].offsets) - 1 :] if known else examples.items
+        fresh = [_encode(contender.encoder, _with_sentences(examples, new, alone=True), None)] if new else []
+        return cls(parameters, source, contender, examples, Units.concatenated([*known, *fresh]))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the vectors follow from, as that of a classifier's encoder."""
+        from hyperproto.estimators.networks import digest_of
+
+        encoder = self.source.encoder
+        name, options = encoder.made_from or (type(encoder).__qualname__, {})
+        if self.source.method is not None:  # a run's
+            name, options = "run", {"encoder": name, **options}
+        return {"name": name, "options": options, "sha256": digest_of(encoder)}
+
+    def answers(self, sentences: Sentences, progress: Progress | None) -> Iterator[_Answer]:
+        """Label the words of other sentences, some sentences at a time."""
+        from hyperproto.encoders import Units
+        from hyperproto.evaluation import EncodedPool
+
+        pool = _with_sentences(self.examples, sentences)
+        queries = _encode(self.contender.encoder, _with_sentences(self.examples, sentences, alone=True), progress)
+        encoded = EncodedPool(pool, self.contender.encoder, Units.concatenated([self.units, queries]))
+        lengths = iter([len(words) for words in sentences])
+        for labels, scores, probabilities in _labelled(self.contender, encoded, _episodes(pool, len(self.examples))):
+            start = 0
+            while start < len(labels):
+                part = slice(start, start + next(lengths))
+                yield _Answer(labels[part].tolist(), scores[part], probabilities[part])
+                start = part.stop
+
+
+def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "Source":
+    """Where vectors come from: a run, or an encoder by its name (that of `before`); the examples are training data."""
+    from hyperproto.training.selection import encoder_source, run_source
+
+    folder = run_folder(tagger.encoder)
+    if folder is not None:
+        source = run_source(str(folder), examples)
+    else:
+        source = before or encoder_source(fspath(tagger.encoder), examples, "glyphs")  # any data: replaced below
+    source = replace(source, train_data=None)
+    vars(source)["train_pool"] = examples  # a cached property, which would open files
+    return source
+
+
+def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
+    """The encoder with the method, closed form and transform that the parameters ask for."""
+    from hyperproto.training.selection import select
+
+    method, options, transform = tagger.method, dict(tagger.options or {}), tagger.feature_transform
+    if method is None and (source.method is None or tagger.fit_mode is None):
+        method, transform, options = METHOD, transform or TRANSFORM, {**OPTIONS, **options}
+    methods, fits, transforms = ([] if each is None else [each] for each in (method, tagger.fit_mode, transform))
+    [contender] = select([source], methods, fits, transforms, options)
+    return contender
+
+
+def _labelled(contender: "Contender", encoded: Any, episodes: "Sequence[Episode]") -> Iterator[Any]:
+    """Score and decide: for each episode labels (n,), scores and probabilities (n, n_classes) of its query words."""
+    from hyperproto.evaluation import score_episodes
+
+    method, transform = contender.on(encoded.units.x.device)
+    for _, scores, task in score_episodes(method, transform, encoded, episodes):
+        labels = method.decode(scores, task).cpu().numpy()
+        probabilities = (scores / method.log_temperature.exp()).softmax(-1).float().cpu().numpy()
+        for row, end in enumerate(task.query_offsets[:, -1].tolist()):
+            yield labels[row, :end], scores[row, :end].float().cpu().numpy(), probabilities[row, :end]
+
+
+def _encode(encoder: "Encoder", pool: Pool, progress: Progress | None) -> "Units":
+    """A vector for each word."""
+    units = encoder.encode_all(encoder.prepare(pool.items), progress)
+    if pool.offsets is None or not np.array_equal(units.offsets, pool.offsets):
+        raise ConfigError(f"{type(encoder).__qualname__} does not give a vector for each word; name one that does")
+    return units
+
+
+def _with_sentences(examples: Pool, sentences: Sentences, alone: bool = False) -> Pool:
+    """Put sentences behind the examples (or `alone`), their words of no class yet."""
+    items = sentences if alone else [*examples.items, *sentences]
+    offsets = np.cumsum([0, *map(len, items)])
+    unknown = np.full(sum(map(len, sentences)), OUTSIDE)
+    labels = unknown if alone else np.concatenate([examples.labels, unknown])
+    return replace(examples, items=items, labels=labels, offsets=offsets)
+
+
+def _episodes(pool: Pool, n_examples: int) -> "list[Episode]":
+    """All examples are the support of every episode; the queries are the other sentences, some at a time."""
+    from hyperproto.episodes import Episode
+    from hyperproto.episodes.word_labels import token_classes, token_labels
+
+    types = list(range(pool.n_classes))
+    support = np.arange(n_examples)
+    examples = token_classes(pool, types), support, token_labels(pool, types, support)
+    starts = range(n_examples, len(pool), TOGETHER)
+    return [Episode(*examples, np.arange(start, min(start + TOGETHER, len(pool))), None) for start in starts]
+
+
+class _Given(Tagged):
+    """Sentences that were given as lists: places in messages are those of the lists."""
+
+    @classmethod
+    def of(cls, sentences: Sentences, tags: Sentences) -> "_Given":
+        """Number the tags."""
+        flat = [tag for row in tags for tag in row]
+        names = {name: number for number, name in enumerate(dict.fromkeys(flat))}
+        lengths = [len(words) for words in sentences]
+        offsets = np.cumsum([0, *lengths])
+        sentence = np.repeat(np.arange(len(sentences)), lengths)
+        return cls(Path("y"), sentences, np.array([names[tag] for tag in flat]), tuple(names), offsets, sentence)
+
+    def place_of(self, label: int) -> str:
+        """The sentence of the first word with this label."""
+        return f"{self.path}[{self.line_of(label)}]"
+
+
+def _as_lists(pool: Pool) -> Sentences:
+    """The label of each word of a pool by its name."""
+    names = [*pool.class_names, OUTSIDE_NAME]  # OUTSIDE, -1, is the last
+    offsets: Any = pool.offsets
+    return [[names[n] for n in pool.labels[a:b]] for a, b in pairwise(offsets.tolist())]
+
+
+def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
+    """Make lists of lists of strings; what is none is named by its position. `words` says what the strings are."""
+    if isinstance(X, str) or not hasattr(X, "__iter__"):
+        raise DataError(f"{name} is {X!r}; give a list of sentences, each a list of {words}")
+    sentences: Sentences = []
+    for row, sentence in enumerate(X):
+        if isinstance(sentence, str) or not hasattr(sentence, "__iter__"):
+            raise DataError(f"{name}[{row}] is {sentence!r}; a sentence is a list of {words}")
+        sentences.append(list(sentence))
+        if not sentences[-1]:
+            raise DataError(f"{name}[{row}] holds no {words}; leave empty sentences out")
+        for place, word in enumerate(sentences[-1]):
+            if not isinstance(word, str) or not word:
+                raise DataError(f"{name}[{row}][{place}] is {word!r}; each of the {words} is a string, and not empty")
+        sentences[-1] = [str(word) for word in sentences[-1]]  # NumPy's strings are str, but no plain ones
+    return sentences
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read and check tagger.json."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; a saved tagger is a folder with a {FILE} in it") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable as JSON ({error}); take it from a copy, or fit and save again") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {FORMAT!r}")
+    if content.pop("checksum", None) != _checksum(content):
+        raise DataError(f"{path}: was changed after it was saved; take it from a copy, or fit and save again")
+    return content  # type: ignore[no-any-return]
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
