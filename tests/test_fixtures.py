@@ -14,7 +14,7 @@ from hyperproto.recipes import Recipe
 from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors
 from hyperproto.training.validation import Validation
-from tests.words import register
+from tests.helpers.tiny_words import register
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FIRST = FIXTURES / "0.1"

@@ -18,7 +18,7 @@ from hyperproto.methods.path import abstract_transitions
 from hyperproto.studies import tagging
 from hyperproto.studies.measure import Selection
 from hyperproto.training import load_recipe, train
-from tests.words import register
+from tests.helpers.tiny_words import register
 
 SUPPORT = """Marie B-person
 Curie I-person

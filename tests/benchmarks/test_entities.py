@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.entities import PlainSampler, made_up, repeated
 from hyperproto.episodes import GreedySampler
-from tests.episodes.tagged import total
+from tests.helpers.tagged import total
 
 
 def test_the_plain_sampler_keeps_the_rule() -> None:

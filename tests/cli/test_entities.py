@@ -11,8 +11,8 @@ from hyperproto.cli import app
 from hyperproto.data import open_pool
 from hyperproto.episodes import GreedySampler, episodes_hash, save_fewnerd_episodes
 from hyperproto.errors import ConfigError
-from tests.episodes.tagged import random_sentences
-from tests.words import register, write_conll
+from tests.helpers.tagged import random_sentences
+from tests.helpers.tiny_words import register, write_conll
 
 RECIPE = """
 encoder = {{ name = "tiny-words" }}

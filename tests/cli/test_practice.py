@@ -17,8 +17,8 @@ from hyperproto import FewShotTextClassifier, HypersphereClassifier
 from hyperproto.cli import app
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import load_classifier
-from tests.data.pictures import class_folders, write_tree
 from tests.helpers.items import LABELS, TEXTS
+from tests.helpers.pictures import class_folders, write_tree
 
 NEW = ["the king of london", 'bob, "anna"', "a river"]
 

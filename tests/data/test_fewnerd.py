@@ -7,7 +7,7 @@ import pytest
 from hyperproto.data import OUTSIDE, Pool, find_dataset, open_pool
 from hyperproto.data.fewnerd import INTRA, coarse_type
 from hyperproto.errors import ConfigError, DataError
-from tests.episodes.tagged import real
+from tests.helpers.tagged import real
 
 TRAIN = [["Anna/person-actor", "sang/O"], ["Oslo/location-GPE", "Anna/person-actor"], ["Oslo/location-GPE"]]
 DEV = [["War/event-war", "in/O", "Rome/location-city"], ["Hut/building-hut"], ["Oslo/location-GPE"]]

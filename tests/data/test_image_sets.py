@@ -9,7 +9,7 @@ import pytest
 
 from hyperproto.data import open_pool
 from hyperproto.errors import DataError
-from tests.data.pictures import encoded, picture, write_tree
+from tests.helpers.pictures import encoded, picture, write_tree
 
 ALPHABETS = {"background": [f"Back{a}" for a in range(7)], "evaluation": ["Eval0", "Eval1"]}
 

@@ -11,7 +11,7 @@ from hyperproto.data.filetree import FileTree
 from hyperproto.data.image_files import Decoding, image_pool
 from hyperproto.data.specs import hash_order
 from hyperproto.errors import ConfigError, DataError
-from tests.data.pictures import class_folders, encoded, picture, write_tree
+from tests.helpers.pictures import class_folders, encoded, picture, write_tree
 
 PLAIN = Decoding(size=12, channels=3, skip_damaged=False)
 

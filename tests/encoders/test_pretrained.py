@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from hyperproto.encoders import pretrained
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE, SHA256, find_model, load_model, load_tokenizer
 from hyperproto.errors import ConfigError, DataError
-from tests.encoders.tiny_models import seeded, tiny_bert
+from tests.helpers.tiny_models import seeded, tiny_bert
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from hyperproto.encoders.token_transformer import TokenTransformer, best_windows
 from hyperproto.encoders.word_pieces import spell
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import EncodedPool
-from tests.encoders.tiny_models import tiny_bert, tiny_roberta
 
 TEXTS = [
     "Anna Maria was born in Paris , the city of kings .",
@@ -29,16 +28,6 @@ SENTENCES = [text.split(" ") for text in TEXTS]
 LABELS = [np.where(np.arange(len(words)) % 3, -1, 0) for words in SENTENCES]
 OFFSETS = np.cumsum([0, *map(len, SENTENCES)])
 POOL = Pool(SENTENCES, np.concatenate(LABELS), ("thing",), name="some", offsets=OFFSETS)
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_bert(tmp_path_factory.mktemp("bert"), hidden_dropout_prob=0.0))
-
-
-@pytest.fixture(scope="module")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_roberta(tmp_path_factory.mktemp("roberta")))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.encoders.transformer import TextTransformer, Tokens
 from hyperproto.errors import ConfigError, DataError
-from tests.encoders.tiny_models import WORDS, tiny_bert, tiny_roberta
+from tests.helpers.tiny_models import WORDS
 
 
 def relation(text: str, head: list[int], tail: list[int]) -> Relation:
@@ -47,16 +47,6 @@ MARKED = [
     "[HEAD] e ##t ##e [/HEAD] [UNK] [TAIL] [/TAIL] q , x",
 ]
 SENTENCES = ["Paris is the city.", "", "A much longer sentence, in which Anna met the queen of London.", "bob"]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_bert(tmp_path_factory.mktemp("bert")))
-
-
-@pytest.fixture(scope="module")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_roberta(tmp_path_factory.mktemp("roberta")))
 
 
 @pytest.fixture(scope="module")

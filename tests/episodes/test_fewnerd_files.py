@@ -7,7 +7,7 @@ import pytest
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import GreedySampler, episodes_hash, load_fewnerd_episodes, save_fewnerd_episodes
 from hyperproto.errors import EpisodeError
-from tests.episodes.tagged import random_sentences, real
+from tests.helpers.tagged import random_sentences, real
 
 ROW: dict[str, Any] = {
     "support": {"word": [["Anna", "sang"], ["Rome"]], "label": [["person", "O"], ["city"]]},

@@ -7,19 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.data import OUTSIDE, Pool, open_pool
-from hyperproto.episodes import Episode, GreedySampler, episodes_hash
+from hyperproto.episodes import GreedySampler, episodes_hash
 from hyperproto.episodes.greedy import BLOCK, RULES, WORDS, WordStream
 from hyperproto.episodes.random import GREEDY, raw_words
 from hyperproto.errors import EpisodeError
 from tests.conftest import blobs
-from tests.episodes.tagged import entities, random_sentences, real, tagged, total
+from tests.helpers.labelled import same
+from tests.helpers.tagged import entities, random_sentences, real, tagged, total
 
 GOLDEN = {"toolkit": "c4c22ac554b68542", "appendix": "f4c5403edca495a2"}
 POOL = random_sentences(400, 6)
-
-
-def same(a: Episode, b: Episode) -> bool:
-    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in Episode.__slots__)
 
 
 @given(

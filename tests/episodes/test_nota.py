@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.episodes import Episode, EpisodeSampler, episodes_hash
 from hyperproto.errors import EpisodeError
-from tests.episodes.test_sampler import labelled, same
+from tests.helpers.labelled import labelled, same
 
 patient = settings(deadline=None)  # a busy machine is not a mistake
 GOLDEN = "f0890ffa3db5f947"

@@ -8,21 +8,9 @@ from hypothesis import strategies as st
 from hyperproto.data import Pool
 from hyperproto.episodes import Episode, EpisodeSampler, episodes_hash
 from hyperproto.errors import EpisodeError
+from tests.helpers.labelled import labelled, same
 
 GOLDEN = "2fe5ce126039d921"
-
-
-def labelled(counts: list[int]) -> Pool:
-    labels = np.repeat(np.arange(len(counts)), counts)
-    order = np.random.default_rng(0).permutation(len(labels))
-    items = np.arange(len(labels), dtype=np.float32)[:, None]
-    return Pool(items, labels[order], tuple(f"class {n}" for n in range(len(counts))), name="some")
-
-
-def same(a: Episode, b: Episode) -> bool:
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name)) for name in ("classes", "support", "query", "query_y")
-    )
 
 
 @given(

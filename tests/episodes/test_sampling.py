@@ -6,7 +6,7 @@ import pytest
 from hyperproto.episodes import EpisodeSampler, GreedySampler, episodes_hash, make_sampler
 from hyperproto.errors import EpisodeError
 from tests.conftest import blobs
-from tests.episodes.tagged import random_sentences
+from tests.helpers.tagged import random_sentences
 
 IMAGES, SENTENCES = blobs(), random_sentences(200, 5, most_runs=3)
 

@@ -12,8 +12,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from hyperproto import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, ImageEncoder, TextEncoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import load_classifier, networks, storage
-from tests.encoders.tiny_models import tiny_bert
 from tests.helpers.items import LABELS, TEXTS
+from tests.helpers.tiny_models import tiny_bert
 
 NEW = ["the king of london", "bob", "a river was born"]
 

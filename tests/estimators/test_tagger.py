@@ -18,7 +18,7 @@ from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import tagger as tagger_module
 from hyperproto.training import load_recipe, train
-from tests.words import TinyWords, register
+from tests.helpers.tiny_words import TinyWords, register
 
 SENTENCES = [
     ["Marie", "Curie", "worked", "in", "Paris", "."],

@@ -27,8 +27,8 @@ from hyperproto.evaluation import (
 from hyperproto.methods import make_method
 from hyperproto.reports.comparison import Comparison, columns_table, describe, errors_table, spans_table
 from hyperproto.studies.measure import Selection, Tasks, measure
-from tests.episodes.tagged import random_sentences
-from tests.words import register, write_conll
+from tests.helpers.tagged import random_sentences
+from tests.helpers.tiny_words import register, write_conll
 
 
 def counts(seed: int, episodes: int = 30) -> SpanCounts:

@@ -14,7 +14,7 @@ from hyperproto.errors import EpisodeError
 from hyperproto.evaluation import EncodedPool, Tags, span_errors, tag_episodes
 from hyperproto.methods import METHODS, gather_task, make_method
 from tests.conftest import blobs
-from tests.episodes.tagged import random_sentences
+from tests.helpers.tagged import random_sentences
 
 POOL = random_sentences(150, 5, most_runs=3)
 

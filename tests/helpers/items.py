@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hyperproto.estimators import networks
-from tests.encoders.tiny_models import tiny_bert
+from tests.helpers.tiny_models import tiny_bert
 
 TEXTS = [
     "the king met the queen",

@@ -8,8 +8,8 @@ from hyperproto.data import OUTSIDE, Pool
 from hyperproto.errors import DataError
 from hyperproto.methods import make_method
 from hyperproto.methods.instances import random_instances
-from tests.episodes.tagged import random_sentences, tagged
-from tests.words import TinyWords
+from tests.helpers.tagged import random_sentences, tagged
+from tests.helpers.tiny_words import TinyWords
 
 POOL = random_sentences(60, 4)
 

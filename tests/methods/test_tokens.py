@@ -17,7 +17,7 @@ from hyperproto.methods.path import Path, abstract_transitions
 from hyperproto.methods.structshot import StructShot
 from hyperproto.methods.viterbi import best_paths
 from tests.conftest import blobs
-from tests.episodes.tagged import tagged
+from tests.helpers.tagged import tagged
 from tests.methods.conftest import make_task
 
 

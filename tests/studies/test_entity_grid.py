@@ -7,8 +7,8 @@ import pytest
 
 from hyperproto.studies import entity_grid
 from hyperproto.studies.measure import Selection, Tasks, measure
-from tests.episodes.tagged import random_sentences
-from tests.words import register, write_conll
+from tests.helpers.tagged import random_sentences
+from tests.helpers.tiny_words import register, write_conll
 
 
 @pytest.fixture

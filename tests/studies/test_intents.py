@@ -28,7 +28,7 @@ from hyperproto.studies.intents.open_set import separation
 from hyperproto.studies.intents.over_draws import OverDraws
 from hyperproto.studies.intents.supports import SHOTS, Supports, draw
 from hyperproto.studies.intents.texts import Intents, load_intents
-from tests.encoders.tiny_models import tiny_bert
+from tests.helpers.tiny_models import tiny_bert
 
 LABELS = np.repeat(np.arange(6), 25)
 

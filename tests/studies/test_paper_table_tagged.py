@@ -13,8 +13,8 @@ from hyperproto.recipes import read_table
 from hyperproto.reports.table_text import caption, lines, markdown
 from hyperproto.studies.paper_table import make_report
 from hyperproto.training import load_recipe, train
-from tests.episodes.tagged import random_sentences
-from tests.words import register, write_conll
+from tests.helpers.tagged import random_sentences
+from tests.helpers.tiny_words import register, write_conll
 
 TABLE = """
 encoder = {{ name = "tiny-words" }}

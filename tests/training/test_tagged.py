@@ -15,8 +15,8 @@ from hyperproto.errors import ConfigError, EpisodeError
 from hyperproto.evaluation import EncodedPool, f1_interval, tag_episodes
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.metrics import validated
-from tests.episodes.tagged import random_sentences
-from tests.words import register, write_conll
+from tests.helpers.tagged import random_sentences
+from tests.helpers.tiny_words import register, write_conll
 
 RECIPE = """
 [data]
