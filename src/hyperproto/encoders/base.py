@@ -84,6 +84,7 @@ def rows_between(starts: IntArray, ends: IntArray) -> IntArray:
 class Encoder(nn.Module):
     """Base of all encoders. A subclass sets `feature_shape` and writes `collate` and `forward`."""
 
+    version: ClassVar[int] = 1  # raise it where the same items get other vectors for a reason that no source shows
     argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
     data_options: ClassVar[tuple[str, ...]] = ()  # the options that `options_for` reads off the data
     tables: ClassVar[tuple[str, ...]] = ()  # what `param_groups` may name

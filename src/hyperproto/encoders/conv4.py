@@ -1,10 +1,12 @@
 """Conv4, the paper's image encoder: four blocks of 64 filters 3 x 3, batch norm, ReLU, 2 x 2 max pool."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from hyperproto.encoders.base import Units
-from hyperproto.encoders.image_networks import ImageEncoder
+from hyperproto.encoders.image_networks import ImageEncoder, Output
 from hyperproto.errors import ConfigError
 
 BLOCKS = 4
@@ -13,25 +15,43 @@ BLOCKS = 4
 class Conv4(ImageEncoder):
     """Images (n, H, W) or (n, H, W, C) of bytes to vectors: 64-d at 28 px, 1600-d at 84 px.
 
-    Snell et al., "Prototypical Networks for Few-shot Learning", 2017, section 2.6.
+    Snell et al., "Prototypical Networks for Few-shot Learning", 2017, section 2.6. `output = "maps"` gives the last
+    feature map, (64, H, W), in place of its numbers in a row. With `poolings = 2` only the first two blocks pool (Sung
+    et al., "Learning to Compare", 2018): maps of 7 x 7 at 28 px, 21 x 21 at 84 px.
     """
 
-    def __init__(self, *, channels: int = 1, size: int = 28, filters: int = 64) -> None:
+    def __init__(
+        self,
+        *,
+        channels: int = 1,
+        size: int = 28,
+        filters: int = 64,
+        poolings: Literal[2, 4] = 4,
+        output: Output = "vectors",
+    ) -> None:
         super().__init__()
-        side = size // 2**BLOCKS
+        side = size // 2**poolings
         if side < 1:
-            raise ConfigError(f"conv4: images of {size} px vanish in {BLOCKS} poolings; use at least {2**BLOCKS} px")
+            raise ConfigError(
+                f"conv4: images of {size} px vanish in {poolings} poolings; use at least {2**poolings} px"
+            )
         inputs = [channels, *[filters] * (BLOCKS - 1)]
-        self.blocks = nn.Sequential(*(_block(n, filters) for n in inputs))
-        self.feature_shape = (filters * side * side,)
+        self.blocks = nn.Sequential(*(_block(n, filters, place < poolings) for place, n in enumerate(inputs)))
+        self.head = nn.Flatten() if output == "vectors" else nn.Identity()
+        self.feature_shape = (filters * side * side,) if output == "vectors" else (filters, side, side)
         # the same numbers, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
 
     def forward(self, batch: Tensor) -> Units:
         """Encode images (n, C, H, W)."""
-        return Units.one_each(self.blocks(self.centred(batch)).flatten(1))
+        return Units.one_each(self.head(self.blocks(self.centred(batch))).contiguous())
+
+    def stages(self) -> list[nn.Module]:
+        """The four blocks, then the flattening."""
+        return [*self.blocks, self.head]
 
 
-def _block(inputs: int, filters: int) -> nn.Sequential:
+def _block(inputs: int, filters: int, pools: bool) -> nn.Sequential:
     # Pooling before ReLU gives the same numbers (both only ever pick or keep the larger) for a quarter of the work.
-    return nn.Sequential(nn.Conv2d(inputs, filters, 3, padding=1), nn.BatchNorm2d(filters), nn.MaxPool2d(2), nn.ReLU())
+    pooling = [nn.MaxPool2d(2)] if pools else []
+    return nn.Sequential(nn.Conv2d(inputs, filters, 3, padding=1), nn.BatchNorm2d(filters), *pooling, nn.ReLU())

@@ -1,6 +1,8 @@
 """Base classes of image encoders: bytes of the pool to centred floats, and the residual networks' shared parts."""
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders.base import Encoder, Units
 from hyperproto.errors import DataError
+
+Output = Literal["vectors", "maps"]  # of an image encoder: (D,), or its last feature map, (C, H, W)
 
 
 class ImageEncoder(Encoder):
@@ -39,19 +43,45 @@ class ImageEncoder(Encoder):
         return images.sub(127.5).div_(127.5).contiguous(memory_format=torch.channels_last)
 
 
-class ResidualNet(ImageEncoder):
-    """Layers whose last one has `filters`; the vector of an image is the average over what remains of it."""
+class Average(nn.Module):
+    """Feature maps (n, C, H, W) to their means over all positions, (n, C)."""
 
-    def __init__(self, layers: nn.Sequential, filters: int) -> None:
+    def forward(self, maps: Tensor) -> Tensor:
+        """Average."""
+        return maps.mean((2, 3))
+
+
+class ResidualNet(ImageEncoder):
+    """Layers whose last one has `filters`; the vector of an image is the average over its last feature map.
+
+    `side` is the height and width of that map, `ends` are the places in `layers` behind which a stage ends: layers
+    behind the last of them (the norm and ReLU of WRN) belong to what follows the stages.
+    """
+
+    def __init__(self, layers: nn.Sequential, filters: int, *, side: int, ends: Sequence[int], output: Output) -> None:
         super().__init__()
         self.layers = layers
-        self.feature_shape = (filters,)
+        self.head = Average() if output == "vectors" else nn.Identity()
+        self.feature_shape = (filters,) if output == "vectors" else (filters, side, side)
+        self._ends = tuple(ends)
         # the same numbers, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
 
     def forward(self, batch: Tensor) -> Units:
         """Encode images (n, C, H, W)."""
-        return Units.one_each(self.layers(self.centred(batch)).mean((2, 3)))
+        return Units.one_each(self.head(self.layers(self.centred(batch))).contiguous())
+
+    def stages(self) -> list[nn.Module]:
+        """Stages of blocks, the first with the stem, then the average."""
+        stages = [self.layers[start:end] for start, end in pairwise((0, *self._ends))]
+        return [*stages, nn.Sequential(*list(self.layers)[self._ends[-1] :], self.head)]
+
+
+def halved(size: int, times: int) -> int:
+    """Side of an image after convolutions of stride 2, which round up."""
+    for _ in range(times):
+        size = -(-size // 2)
+    return size
 
 
 def conv(inputs: int, outputs: int, width: int, stride: int = 1) -> nn.Conv2d:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 from warnings import warn
 
 import numpy as np
@@ -51,6 +51,9 @@ class RelationCNN(Encoder):
 
     With `learn_words` the word vectors learn too, but only rows that a step drew are touched (section `[optim.words]`,
     or else as the encoder learns). `uncased` looks words up in lower case, without accents.
+
+    `output = "maps"` gives the filters at each word, before ReLU and maximum, (L, filters); `"embeddings"` what they
+    read there, the word's vector and its two distances, (L, D + 10). Both are padded with zeros.
     """
 
     argument = "vectors"
@@ -65,6 +68,7 @@ class RelationCNN(Encoder):
         learn_words: bool = True,
         uncased: bool = True,
         dropout: float = 0.0,
+        output: Literal["vectors", "maps", "embeddings"] = "vectors",
     ) -> None:
         super().__init__()
         known = load_word_vectors(vectors)
@@ -84,7 +88,9 @@ class RelationCNN(Encoder):
         self.places = nn.ModuleList(nn.Embedding(2 * max_length, PLACE, padding_idx=0) for _ in range(2))
         self.convolution = nn.Conv1d(size + 2 * PLACE, filters, kernel_size=3, padding=1)
         self.dropout = nn.Dropout(dropout)
-        self.feature_shape = (filters,)
+        self.output = output
+        shapes = {"vectors": (filters,), "maps": (-1, filters), "embeddings": (-1, size + 2 * PLACE)}
+        self.feature_shape = shapes[output]
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
@@ -141,14 +147,19 @@ class RelationCNN(Encoder):
         away = away.masked_fill(~real[:, None], 0)
         parts = [F.embedding(rows, self.words, self.padding, sparse=self.learn_words)]
         parts += [table(away[:, which]) for which, table in enumerate(self.places)]
-        windows = F.pad(torch.cat(parts, -1), (0, 0, 1, 1)).unfold(1, 3, 1).flatten(2)  # (n, L, 3 channels)
+        embedded = torch.cat(parts, -1)  # (n, L, channels), 0 where nothing is real
+        if self.output == "embeddings":
+            return Units.one_each(self.dropout(embedded), real)
+        windows = F.pad(embedded, (0, 0, 1, 1)).unfold(1, 3, 1).flatten(2)  # (n, L, 3 channels)
         hidden = F.linear(windows, self.convolution.weight.flatten(1), self.convolution.bias)  # (n, L, filters)
+        if self.output == "maps":
+            return Units.one_each(self.dropout(hidden.masked_fill(~real[..., None], 0.0)), real)
         return Units.one_each(self.dropout(hidden.masked_fill(~real[..., None], -torch.inf).max(1).values.relu()))
 
     @torch.no_grad()
     def encode(self, prepared: Sentences, items: IntArray, progress: Progress | None = None) -> Units:
-        """Encode many sentences; on a CPU without padding, and each word's part in a filter computed once."""
-        if self.device.type != "cpu":
+        """Encode many sentences; vectors on a CPU without padding, and each word's part in a filter computed once."""
+        if self.device.type != "cpu" or self.output != "vectors":
             return super().encode(prepared, items, progress)
         vectors = []
         order = np.argsort(prepared.words.lengths[items], kind="stable")

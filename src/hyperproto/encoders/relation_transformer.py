@@ -31,8 +31,8 @@ class RelationTransformer(TextTransformer):
     A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers:
     it reads the sentence as it is, and gives the mean. Both can be set otherwise.
 
-    `dropout` is for training, on the vectors. A sentence of more than `max_length` pieces is cut, but neither head nor
-    tail is lost: see `kept_positions`.
+    `dropout` is for training, on the vectors or maps. A sentence of more than `max_length` pieces is cut, but neither
+    head nor tail is lost: see `kept_positions`.
     """
 
     name = "relation-transformer"
@@ -49,6 +49,11 @@ class RelationTransformer(TextTransformer):
     ) -> None:
         super().__init__(representation == "pooler", **options)
         self.dropout = nn.Dropout(dropout)
+        if self.output == "maps" and representation != "auto":
+            raise ConfigError(
+                f"{self.name}: output 'maps' gives the state at every piece, so that representation {representation!r} "
+                "has no part in it; leave it out"
+            )
         if markers is None:
             markers = representation == "markers" or not self.frozen
         if representation == "auto":
@@ -62,7 +67,7 @@ class RelationTransformer(TextTransformer):
         self.representation = representation
         if markers:
             self._add_markers()
-        if representation == "markers":
+        if representation == "markers" and self.output == "vectors":
             self.feature_shape = (2 * self.feature_shape[0],)
 
     def _add_markers(self) -> None:
@@ -108,6 +113,10 @@ class RelationTransformer(TextTransformer):
         else:
             x = states[:, 0] if self.representation == "pooled" else mean_of_real(states, real)
         return cast(Tensor, self.dropout(x))
+
+    def maps(self, states: Tensor) -> Tensor:
+        """The states, with dropout in training."""
+        return cast(Tensor, self.dropout(states))
 
 
 def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:

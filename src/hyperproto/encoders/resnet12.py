@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hyperproto.encoders.image_networks import ResidualNet, conv_norm
+from hyperproto.encoders.image_networks import Output, ResidualNet, conv_norm
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)
@@ -14,17 +14,18 @@ class ResNet12(ResidualNet):
     """Images (n, S, S) or (n, S, S, C) of bytes to 512-d vectors; 8.0 M parameters.
 
     Chen et al., "Meta-Baseline: Exploring Simple Meta-Learning for Few-Shot Learning", 2021.
-    Each block halves the image; the vector is the average over what remains.
+    Each block halves the image; the vector is the average over what remains, which `output = "maps"` gives instead.
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84) -> None:
+    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors") -> None:
         smallest = 2 ** len(FILTERS)
         if size < smallest:
             raise ConfigError(
                 f"resnet12: images of {size} px vanish in {len(FILTERS)} poolings; use at least {smallest} px"
             )
         inputs = (channels, *FILTERS[:-1])
-        super().__init__(nn.Sequential(*(_Block(*pair) for pair in zip(inputs, FILTERS, strict=True))), FILTERS[-1])
+        blocks = nn.Sequential(*(_Block(*pair) for pair in zip(inputs, FILTERS, strict=True)))
+        super().__init__(blocks, FILTERS[-1], side=size // smallest, ends=(1, 2, 3, 4), output=output)
 
 
 class _Block(nn.Module):

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hyperproto.encoders.image_networks import ResidualNet, conv_norm
+from hyperproto.encoders.image_networks import Output, ResidualNet, conv_norm, halved
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)
@@ -17,9 +17,10 @@ class ResNet18(ResidualNet):
 
     He et al., "Deep Residual Learning for Image Recognition", 2016, table 1: a stem that shrinks the image fourfold,
     four stages of two blocks of two convolutions, the last three of which halve it. Made for 224 px.
+    `output = "maps"` gives what is averaged at the end, (512, H, W).
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84) -> None:
+    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors") -> None:
         if size < SMALLEST:
             raise ConfigError(f"resnet18: images of {size} px are one pixel too early; use at least {SMALLEST} px")
         # Pooling before ReLU gives the same numbers (both only ever pick or keep the larger) for a quarter of the work.
@@ -27,7 +28,8 @@ class ResNet18(ResidualNet):
         stages = [_Block(FILTERS[0], FILTERS[0]), _Block(FILTERS[0], FILTERS[0])]
         for inputs, outputs in pairwise(FILTERS):
             stages += [_Block(inputs, outputs), _Block(outputs, outputs)]
-        super().__init__(nn.Sequential(*stem, *stages), FILTERS[-1])
+        layers = nn.Sequential(*stem, *stages)
+        super().__init__(layers, FILTERS[-1], side=halved(size, 5), ends=(5, 7, 9, 11), output=output)
 
 
 class _Block(nn.Module):

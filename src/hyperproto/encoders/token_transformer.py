@@ -54,7 +54,7 @@ class TokenTransformer(TransformerEncoder):
     def prepare(self, items: Sequence[Sequence[str]]) -> "WordWindows":
         """Tokenise all sentences in one call, or take them from the cache."""
         settings = {"encoder": self.name, "max_length": self.max_length}
-        arrays = cached_tokens(items, settings, self.tokenizer, lambda: self._windows(items))
+        arrays = cached_tokens(type(self), items, settings, self.tokenizer, lambda: self._windows(items))
         pieces = Ragged(arrays.pop("pieces"), arrays.pop("offsets"))
         return WordWindows(pieces=pieces, **arrays)
 
@@ -104,7 +104,7 @@ class TokenTransformer(TransformerEncoder):
         """The layers asked for, at every piece, (n, L, D), and which pieces are real, (n, L)."""
         if self.layers == "last":
             return super().hidden(batch)
-        output, real = self.output(batch, output_hidden_states=True)
+        output, real = self.run_model(batch, output_hidden_states=True)
         return torch.stack(output.hidden_states[1:][-LAYERS:]).sum(0), real  # the first is what the layers were given
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 from warnings import warn
 
 import numpy as np
@@ -67,10 +67,10 @@ class TransformerEncoder(Encoder):
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The last layer at every piece, (n, L, D), and which pieces are real, (n, L)."""
-        output, real = self.output(batch)
+        output, real = self.run_model(batch)
         return output.last_hidden_state, real
 
-    def output(self, batch: Batch, **options: Any) -> tuple[Any, Tensor]:
+    def run_model(self, batch: Batch, **options: Any) -> tuple[Any, Tensor]:
         """Run the model on pieces (n, L); return what it says, and which pieces are real, (n, L)."""
         pieces = batch["pieces"]
         real = torch.arange(pieces.shape[1], device=pieces.device) < batch["lengths"][:, None]
@@ -127,10 +127,20 @@ class Tokens:
 
 
 class TextTransformer(TransformerEncoder):
-    """Base of the encoders that read a text as one thing; a subclass writes `read` and `vectors`."""
+    """Base of the encoders that read a text as one thing; a subclass writes `read` and `vectors`.
+
+    `output = "maps"` gives the last layer at every piece of the text, those that open and close it included, (L, D),
+    padded with zeros, in place of the one vector made of it.
+    """
 
     splits_words: ClassVar[bool] = False  # whether `read` gives texts as lists of words
     keeps: ClassVar[str] = "the beginnings were kept"  # what a warning says of texts that were too long
+
+    def __init__(self, pooler: bool = False, *, output: Literal["vectors", "maps"] = "vectors", **options: Any) -> None:
+        super().__init__(pooler, **options)
+        self.output = output
+        if output == "maps":
+            self.feature_shape = (-1, *self.feature_shape)
 
     def read(self, items: Any) -> tuple[list[Any], IntArray]:
         """Return the text of each item (a string, or words), and spans to keep, (n, n_spans, 2), in words."""
@@ -143,7 +153,7 @@ class TextTransformer(TransformerEncoder):
     def prepare(self, items: Sequence[Any]) -> Tokens:
         """Tokenise all texts in one call, or take them from the cache, and say how many were too long."""
         settings = {"encoder": self.name, "max_length": self.max_length, **self.settings()}
-        arrays = cached_tokens(items, settings, self.tokenizer, lambda: self._tokenised(items))
+        arrays = cached_tokens(type(self), items, settings, self.tokenizer, lambda: self._tokenised(items))
         tokens = Tokens(Ragged(arrays["pieces"], arrays["offsets"]), arrays["starts"], arrays["lost"])
         if tokens.cut:
             warn(
@@ -188,12 +198,25 @@ class TextTransformer(TransformerEncoder):
 
     def forward(self, batch: Batch) -> Units:
         """Encode texts."""
-        rows, found = zip(*((r, self.vectors(*self.hidden(part), part)) for r, part in in_parts(batch)), strict=True)
-        return Units.one_each(torch.cat(found)[torch.cat(rows).argsort()])
+        order, blocks = [], []
+        for rows, part in in_parts(batch):
+            states, real = self.hidden(part)
+            order.append(rows)
+            blocks.append(
+                Units.one_each(self.vectors(states, real, part))
+                if self.output == "vectors"
+                else Units.one_each(self.maps(states).masked_fill(~real[..., None], 0.0), real)
+            )
+        units, back = Units.concatenated(blocks), torch.cat(order).argsort()
+        return Units.one_each(units.x[back], None if units.mask is None else units.mask[back])
 
     def vectors(self, states: Tensor, real: Tensor, batch: Batch) -> Tensor:
         """Make one vector a text of the last layer at every piece, (n, L, D), of which some are real, (n, L)."""
         raise NotImplementedError
+
+    def maps(self, states: Tensor) -> Tensor:
+        """What `output = "maps"` makes of the last layer at every piece, (n, L, D): the states as they are."""
+        return states
 
 
 def mean_of_real(states: Tensor, real: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
-"""Encoded pools on disk: what took a while to encode is read in a moment the next time, by any command."""
+"""Encoded pools on disk: vectors (or maps) that took long to compute are read the next time, by any command."""
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,19 +12,23 @@ import torch
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.code_digest import code_digest
 from hyperproto.files import atomic_write, cache_dir
 
+CACHE_VERSION = 2  # raise it whenever the layout of the files, or what belongs to their keys, changes
 WORTH_KEEPING = 10.0  # seconds: what is encoded faster than that is not kept
 
 
 def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: Callable[[], Units]) -> Units:
     """Return what `encode` returns for `items` of a pool (None: all), from the cache folder where it is kept.
 
-    The key holds all that vectors follow from: items, weights, options, the code of the encoder and torch's version. A
-    damaged file is made again; a folder that cannot be written to costs only the time. Any file may be deleted.
+    The key holds all that vectors follow from: items, weights, options, the code of the encoder and of all its helpers,
+    and the versions of the libraries (see `code_digest`). A damaged file is made again; a folder that cannot be written
+    to costs only the time. Any file may be deleted.
     """
-    code = _code(encoder)
-    if encoder.made_from is None or code is None or next(encoder.parameters(), None) is None:
+    known = encoder.made_from is not None and next(encoder.parameters(), None) is not None
+    code = code_digest(type(encoder)) if known else None
+    if code is None:
         return encode()
     path = cache_dir() / "vectors" / f"{_key(encoder, code, pool, items)}.npz"
     units = _read(path, encoder)
@@ -34,20 +37,13 @@ def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: C
         units = encode()
         if monotonic() - start >= WORTH_KEEPING:
             with suppress(OSError), atomic_write(path) as file:
-                np.savez(file, x=units.x.cpu().numpy(), offsets=units.offsets)
+                mask = np.zeros(0, bool) if units.mask is None else units.mask.cpu().numpy()
+                np.savez(file, x=units.x.cpu().numpy(), offsets=units.offsets, mask=mask)
     return units
 
 
-def _code(encoder: Encoder) -> str | None:
-    """Return the code of an encoder's classes; None where it cannot be read."""
-    try:
-        return "".join(inspect.getsource(cls) for cls in type(encoder).__mro__ if issubclass(cls, Encoder))
-    except (OSError, TypeError):
-        return None
-
-
 def _key(encoder: Encoder, code: str, pool: Pool, items: IntArray | None) -> str:
-    parts = [torch.__version__, encoder.made_from, code, pool.digest, weights_digest(encoder)]
+    parts = [CACHE_VERSION, encoder.made_from, code, pool.digest, weights_digest(encoder)]
     digest = hashlib.sha256(json.dumps(parts).encode())
     digest.update(b"all" if items is None else items.tobytes())
     return digest.hexdigest()[:24]
@@ -66,6 +62,7 @@ def _read(path: Path, encoder: Encoder) -> Units | None:
     """Read a file; None where there is none, or where its checksums say that it is damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return Units(torch.from_numpy(arrays["x"]).to(encoder.device), arrays["offsets"])
+            x, mask = (torch.from_numpy(arrays[name]).to(encoder.device) for name in ("x", "mask"))
+            return Units(x, arrays["offsets"], mask if mask.ndim == 2 else None)
     except Exception:  # whatever a reader makes of damage
         return None

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data import IntArray
-from hyperproto.encoders.base import offsets_of, rows_between
+from hyperproto.encoders.base import Encoder, offsets_of, rows_between
+from hyperproto.encoders.code_digest import code_digest
 from hyperproto.encoders.ragged import Ragged
 from hyperproto.files import atomic_write, cache_dir
 
@@ -55,19 +55,23 @@ def tokenised(tokenizer: Any, texts: list[str]) -> Any:
 
 Arrays = dict[str, NDArray[Any]]
 
-CACHE_VERSION = 1  # raise it whenever the same texts would be tokenised to other arrays
+TOKENS_VERSION = 2  # raise it whenever the layout of the files, or what belongs to their keys, changes
 FEW = 2000  # items: so few are tokenised as fast as they are looked up
 
 
-def cached_tokens(texts: Sequence[Any], settings: object, tokenizer: Any, make: Callable[[], Arrays]) -> Arrays:
+def cached_tokens(
+    reader: type[Encoder], texts: Sequence[Any], settings: object, tokenizer: Any, make: Callable[[], Arrays]
+) -> Arrays:
     """Return what `make` returns, from the cache folder where it was made before.
 
     The key holds all that the arrays follow from: the texts and settings (both as JSON), the tokenizer as it stands,
-    and the versions of the code. A damaged file is made again; a folder that cannot be written to costs only the time.
+    and the code of the encoder that reads them. A damaged file is made again; a folder that cannot be written to costs
+    only the time.
     """
-    if len(texts) < FEW:
+    code = None if len(texts) < FEW else code_digest(reader)
+    if code is None:
         return make()
-    path = cache_dir() / "tokens" / f"{_key(texts, settings, tokenizer)}.npz"
+    path = cache_dir() / "tokens" / f"{_key(code, texts, settings, tokenizer)}.npz"
     arrays = _read(path)
     if arrays is None:
         arrays = make()
@@ -76,9 +80,8 @@ def cached_tokens(texts: Sequence[Any], settings: object, tokenizer: Any, make: 
     return arrays
 
 
-def _key(texts: Sequence[Any], settings: object, tokenizer: Any) -> str:
-    code = [CACHE_VERSION, version("tokenizers"), version("transformers")]
-    digest = hashlib.sha256(json.dumps([code, settings]).encode())
+def _key(code: str, texts: Sequence[Any], settings: object, tokenizer: Any) -> str:
+    digest = hashlib.sha256(json.dumps([TOKENS_VERSION, code, settings]).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     encode = json.JSONEncoder().encode
     for text in texts:

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from hyperproto.encoders.image_networks import ResidualNet, conv
+from hyperproto.encoders.image_networks import Output, ResidualNet, conv, halved
 from hyperproto.errors import ConfigError
 
 STEM = 16
@@ -17,15 +17,18 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
     Zagoruyko and Komodakis, "Wide Residual Networks", 2016, table 1; few-shot learning knows it from Mangla et al.,
     "Charting the Right Manifold: Manifold Mixup for Few-shot Learning" (S2M2), 2020. Batch norm and ReLU come before
     each convolution; the second and third stage halve the image. There is no dropout.
+    `output = "maps"` gives what is averaged at the end, (640, H, W).
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84) -> None:
+    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors") -> None:
         if size < SMALLEST:
             raise ConfigError(f"wrn28_10: images of {size} px are one pixel too early; use at least {SMALLEST} px")
         layers: list[nn.Module] = [conv(channels, STEM, 3)]
         for inputs, outputs, stride in zip((STEM, *FILTERS[:-1]), FILTERS, (1, 2, 2), strict=True):
             layers += [_Block(inputs, outputs, stride), *(_Block(outputs, outputs) for _ in range(BLOCKS - 1))]
-        super().__init__(nn.Sequential(*layers, *_norm_relu(FILTERS[-1])), FILTERS[-1])
+        ends = [1 + BLOCKS * (stage + 1) for stage in range(len(FILTERS))]
+        whole = nn.Sequential(*layers, *_norm_relu(FILTERS[-1]))
+        super().__init__(whole, FILTERS[-1], side=halved(size, 2), ends=ends, output=output)
 
 
 class _Block(nn.Module):

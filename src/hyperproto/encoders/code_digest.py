@@ -1,0 +1,94 @@
+"""A digest of the code behind an encoder: its modules, those of ours that they import, and the libraries' versions.
+
+What is cached on disk (word pieces, vectors) is keyed by it, so that no change to an encoder or to a helper, however
+far away, can bring back what the old code computed.
+"""
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from hyperproto.encoders.base import Encoder
+
+LIBRARIES = ("torch", "transformers", "tokenizers", "efficientnet-lite-pytorch")  # their code computes vectors, too
+
+
+def code_digest(cls: type[Encoder]) -> str | None:
+    """Return 24 hex digits for all code that an encoder runs; None where some of its source cannot be read.
+
+    Covered are the modules of its classes and whatever they import, directly or not, from packages of the same name:
+    `mine.encoder` and `mine.helpers`, and, by inheritance, those of hyperproto. Code that is imported from elsewhere is
+    covered by `LIBRARIES`, or by raising the encoder's `version`.
+    """
+    digest = hashlib.sha256(repr([(c.__qualname__, c.version) for c in encoder_classes(cls)]).encode())
+    digest.update(repr([(name, _version(name)) for name in LIBRARIES]).encode())
+    try:
+        for name, path in sorted(source_files(cls).items()):
+            digest.update(f"\n{name}\n".encode() + path.read_bytes())
+    except (OSError, ImportError, ValueError, SyntaxError):
+        return None
+    return digest.hexdigest()[:24]
+
+
+def encoder_classes(cls: type[Encoder]) -> list[type[Encoder]]:
+    """The encoder's class and its bases, up to `Encoder`."""
+    return [base for base in cls.__mro__ if issubclass(base, Encoder)]
+
+
+def source_files(cls: type[Encoder]) -> dict[str, Path]:
+    """Find the source of every module that an encoder's classes reach by imports within their own packages.
+
+    Raise OSError where the source of a module is not a file: code typed into an interpreter, or compiled.
+    """
+    found: dict[str, Path] = {}
+    names = [base.__module__ for base in encoder_classes(cls)]
+    while names:
+        name = names.pop()
+        if name not in found:
+            found[name] = _source(name)
+            names += _imported(name, found[name])
+    return found
+
+
+def _source(name: str) -> Path:
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None) if module is not None else getattr(find_spec(name), "origin", None)
+    if file is None or not file.endswith(".py"):
+        raise FileNotFoundError(f"{name}: no source file")
+    return Path(file)
+
+
+def _imported(name: str, path: Path) -> Iterator[str]:
+    """Name the modules of the same top-level package that a module imports, wherever the import stands in it."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        wanted: list[str] = []
+        if isinstance(node, ast.Import):
+            wanted = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            wanted = [base, *(f"{base}.{alias.name}" for alias in node.names)]  # a name may be a module of a package
+        for module in wanted:
+            if module.partition(".")[0] == name.partition(".")[0] and _is_module(module):
+                yield module
+
+
+def _is_module(name: str) -> bool:
+    if name in sys.modules:
+        return True
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # its parent is no package: it is a name in a module
+        return False
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
