@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hyperproto.api import check_data as check_data
     from hyperproto.api import compare as compare
     from hyperproto.api import evaluate as evaluate
+    from hyperproto.api import list_data as list_data
+    from hyperproto.api import list_methods as list_methods
+    from hyperproto.api import list_recipes as list_recipes
+    from hyperproto.api import report as report
     from hyperproto.api import submit as submit
     from hyperproto.api import tag as tag
     from hyperproto.api import train as train
@@ -31,6 +36,9 @@ if TYPE_CHECKING:
     from hyperproto.estimators import ImageEncoder as ImageEncoder
     from hyperproto.estimators import TextEncoder as TextEncoder
     from hyperproto.estimators import load_classifier as load_classifier
+    from hyperproto.estimators.examples import add as add
+    from hyperproto.estimators.examples import fit as fit
+    from hyperproto.estimators.examples import predict as predict
     from hyperproto.evaluation import Result as Result
     from hyperproto.reports.comparison import Comparison as Comparison
     from hyperproto.training import Run as Run
@@ -53,10 +61,18 @@ _HOME = {
     "Result": "evaluation",
     "Run": "training",
     "TextEncoder": "estimators",
+    "add": "estimators.examples",
+    "check_data": "api",
     "compare": "api",
     "evaluate": "api",
+    "fit": "estimators.examples",
+    "list_data": "api",
+    "list_methods": "api",
+    "list_recipes": "api",
     "load_classifier": "estimators",
     "open_pool": "data",
+    "predict": "estimators.examples",
+    "report": "api",
     "submit": "api",
     "tag": "api",
     "train": "api",

@@ -3,8 +3,9 @@
     train(recipe) -> Run                        compare(data, run | encoder, ...) -> Comparison
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
     submit(test_input, ...) -> Submission       report(table) -> TableReport
-    fit(examples, out) -> classifier            add(model, examples) -> classifier
-    predict(model, source, out)                 list_recipes(), list_methods(), list_data(), check_data(spec)
+    list_recipes(), list_methods(), list_data(), check_data(spec) -> a dict for each
+
+Files of examples are the business of `hyperproto.fit`, `add` and `predict`; see `estimators.examples`.
 
 `progress` is a function `(done, total, note)`, called while something long is done. Errors are `HyperProtoError`s;
 where they name an option of the command line (`--shot`), the argument of that name is meant. Torch is imported by the
@@ -12,6 +13,7 @@ functions that need it, not by this module.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,12 +22,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.progress import Show, noted
 
 if TYPE_CHECKING:
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
+    from hyperproto.reports.table_results import TableReport
     from hyperproto.studies.measure import Selection
     from hyperproto.studies.tagging import TaggedLine
     from hyperproto.training import Run
@@ -96,7 +99,7 @@ def evaluate(
     options: Mapping[str, Any] | None = None,
     split: str = "test",
     way: int = 5,
-    shot: Shots = 5,
+    shot: Shots | None = None,
     query: int | None = None,
     episodes: int | None = None,
     seed: int = 0,
@@ -119,8 +122,9 @@ def evaluate(
     fit : closed form: bayes, unbiased, paper or point; by default the run's, or the method's first.
     transform : none, unit or center-unit; by default the run's.
     options : options of the method, such as `{"prior_ratio": 0.5}`.
-    way, shot, query : classes an episode; support examples of every class, or of each: `(1, 1, 2, 5, 20)`; queries a
-        class (None: 15; of entities, as many as there are shots).
+    way : classes an episode.
+    shot : support examples of every class (None: 5), or of each: `(1, 1, 2, 5, 20)`.
+    query : queries a class (None: 15; of entities, as many as there are shots).
     episodes, seed : how many (None: 1,000, or all of `episode_file`), and the seed they are drawn by.
     nota_share, na_rate : share of the queries that are of none of the classes; or, as FewRel 2.0 says it, so many for
         each query of one class.
@@ -147,7 +151,7 @@ def evaluate(
     tasks = Tasks(
         data=data,
         split=split,
-        shots=[_as_shots(shot)],
+        shots=[] if shot is None else [_as_shots(shot)],
         way=way,
         query=query,
         episodes=episodes,
@@ -175,7 +179,7 @@ def compare(
     options: Mapping[str, Any] | None = None,
     split: str = "test",
     way: int = 5,
-    shots: int | tuple[int, ...] | Sequence[Shots] = 5,
+    shots: int | tuple[int, ...] | Sequence[Shots] | None = None,
     query: int | None = None,
     episodes: int | None = None,
     seed: int = 0,
@@ -194,8 +198,8 @@ def compare(
     ----------
     run, encoder, methods, fits, transforms : one or a list of each; of several methods each takes what it has.
     options : options of the methods; a list holds several values to compare.
-    shots : support examples of every class, `5`; of each, `(1, 1, 2, 5, 20)`; or a list of these, `[1, 5, (1, 2, 5)]`:
-        a group of results for each.
+    shots : support examples of every class, `5` (the default); of each, `(1, 1, 2, 5, 20)`; or a list of these,
+        `[1, 5, (1, 2, 5)]`: a group of results for each.
     data, split, way, ... : as `evaluate` takes them.
 
     Returns
@@ -218,14 +222,14 @@ def compare(
     if not runs and not encoders:
         raise ConfigError("give at least one --run or --encoder")
     alternatives = {key: value if isinstance(value, list) else [value] for key, value in (options or {}).items()}
-    several = [_as_shots(shot) for shot in shots] if isinstance(shots, list) else [_as_shots(shots)]  # type: ignore[arg-type]
+    several: list[Any] = shots if isinstance(shots, list) else [] if shots is None else [shots]
     chosen = Selection(
         runs, encoders, _names("method", methods), _names("fit", fits), _names("transform", transforms), alternatives
     )
     tasks = Tasks(
         data=data,
         split=split,
-        shots=several,
+        shots=[_as_shots(shot) for shot in several],
         way=way,
         query=query,
         episodes=episodes,
@@ -327,6 +331,125 @@ def submit(
     path = Path(predictions_name(episodes)) if out is None else Path(out)
     write_predictions(path, labels)
     return Submission(path, labels)
+
+
+def report(
+    table: str | PathLike[str],
+    runs: str | PathLike[str] | None = None,
+    *,
+    episodes: int | None = None,
+    progress: Show | None = None,
+) -> "TableReport":
+    """Set what your runs reach beside the rows of a table of the paper, all on the same episodes.
+
+    Parameters
+    ----------
+    table : table1 to table5, or a path that ends in .toml, with a [table].
+    runs : folder that holds the runs, one or two levels below; None: runs, if there is one.
+    episodes : how many; None: as many as the table says.
+
+    Returns
+    -------
+    The report: `groups` (runs that differ in their seeds, with their results), `to_run`, `to_json()`.
+
+    Examples
+    --------
+    >>> report("table4").to_run  # doctest: +SKIP
+    """
+    from hyperproto.studies.paper_table import make_report
+
+    folder = None if runs is None else Path(runs)
+    return make_report(fspath(table), folder, episodes, progress or _nobody)
+
+
+def list_recipes(
+    *, data: str | None = None, method: str | None = None, cost: str | int | None = None
+) -> list[dict[str, str]]:
+    """The recipes that come with the package: `recipe` (what `train` takes), `description`, `cost`.
+
+    Parameters
+    ----------
+    data, method : only those that train on this data set, with this method.
+    cost : only those that run on a `"cpu"`, that want a `"gpu"`, or that take at most so many minutes of CPU, stages
+        before included.
+
+    Examples
+    --------
+    >>> [row["recipe"] for row in list_recipes(data="glyphs", method="protonet", cost=5)]
+    ['glyphs:protonet']
+    """
+    from hyperproto.recipes import builtin_recipes, read_rows
+
+    wanted = {"data": data, "method": method}
+    known: dict[str, set[str]] = {kind: set() for kind in wanted}
+    rows = []
+    for name in builtin_recipes():
+        recipes = read_rows(name)
+        for row, recipe in recipes.items():
+            own = {"data": recipe["data"]["spec"].partition(":")[0], "method": recipe["method"]["name"]}
+            for kind, value in own.items():
+                known[kind].add(value)
+            if _costs(recipe.get("cost", ""), cost) and all(wanted[kind] in (None, own[kind]) for kind in wanted):
+                words = {key: recipe.get(key, "") for key in ("description", "cost")}
+                rows.append({"recipe": f"{name}:{row}" if len(recipes) > 1 else name, **words})
+    for kind, value in wanted.items():
+        if value is not None and value not in known[kind]:
+            raise ConfigError(f"--{kind}: {unknown_name(f'recipe with {kind}', value, known[kind])}")
+    if not rows:
+        raise ConfigError("no recipe is all of this at once; leave out one of --data, --method and --cost")
+    return rows
+
+
+def _costs(words: str, wanted: str | int | None) -> bool:
+    """Whether the cost of a recipe, in its words, is of the wanted kind: all that need a GPU say so."""
+    on_gpu = "GPU" in words
+    if wanted is None or wanted in ("cpu", "gpu"):
+        return wanted is None or on_gpu == (wanted == "gpu")
+    if not str(wanted).isdecimal():
+        raise ConfigError(f"--cost {wanted}: write cpu, gpu, or how many minutes of CPU it may take, such as 30")
+    stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
+    return not on_gpu and bool(stages) and sum(map(int, stages)) <= int(wanted)
+
+
+def list_methods() -> list[dict[str, str]]:
+    """The few-shot methods: `method`, the closed forms (`fit`) and transforms it has, and `what` it is."""
+    from hyperproto.methods import METHODS
+
+    rows = []
+    for name in METHODS.names():
+        cls = METHODS.get(name)
+        words = (cls.__doc__ or "").strip().partition("\n")[0]
+        rows.append({"method": name, "fit": ", ".join(cls.fits), "transform": cls.transform or "any", "what": words})
+    return rows
+
+
+def list_data() -> list[dict[str, str]]:
+    """The data sets: `data` and `what` it is made from."""
+    from hyperproto.data import DATASETS
+
+    return [{"data": name, "what": DATASETS.get(name).SUMMARY} for name in DATASETS.names()]
+
+
+def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
+    """Open every split of a data set and count what is in it.
+
+    Examples
+    --------
+    >>> [(row["split"], row["classes"]) for row in check_data("glyphs")]  # doctest: +SKIP
+    """
+    from hyperproto.data import find_dataset, open_pool
+
+    dataset, argument = find_dataset(data)
+    rows = []
+    for split in dataset.splits(argument):
+        pool = open_pool(data, split, noted(progress, f"items of {split}"))
+        row = {"data": data, "split": split, "classes": pool.n_classes, "items": len(pool), "digest": pool.digest}
+        rows.append({**row, "smallest class": int(pool.counts.min()), "largest class": int(pool.counts.max())})
+    return rows
+
+
+def _nobody(done: int, total: int, note: str = "") -> None:
+    """Take no note of progress."""
 
 
 def _one_selection(

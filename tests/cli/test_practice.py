@@ -131,8 +131,8 @@ def test_an_answer_does_not_wait_for_the_next_question(tmp_path):
 
 
 def test_a_bar_is_for_the_fit_alone(tmp_path, bert, monkeypatch):
-    terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("hyperproto.commands.fitting.sys", terminal)
+    terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True), stdout=sys.stdout)
+    monkeypatch.setattr("hyperproto.cli.practice.sys", terminal)
     shown = []
     monkeypatch.setattr("hyperproto.estimators.items.progress_bar", lambda title: shown.append(title) or nullcontext())
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hyperproto.commands.cells import VectorReader, read_image, read_label, read_text
+from hyperproto.estimators.examples import VectorReader, read_image, read_label, read_text
 
 
 @pytest.mark.parametrize("cell", ["1 2.5 -3e0", "1, 2.5, -3", "[1,2.5,-3]", [1, 2.5, -3], np.array([1, 2.5, -3])])

@@ -117,10 +117,9 @@ def test_a_parquet_file_that_was_cut_in_the_middle(tmp_path):
 def test_files_that_nobody_can_read(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"ends in '.xlsx' may be anything; name its format with --format \(csv, "):
         rows(tmp_path / "a.xlsx")
-    with pytest.raises(FileNotFoundError):
-        rows(tmp_path / "none.csv")
-    with pytest.raises(FileNotFoundError):
-        rows(tmp_path / "none.parquet")
+    for name in ("none.csv", "none.parquet"):
+        with pytest.raises(DataError, match=f"{name}: No such file or directory; check the path and your rights to it"):
+            rows(tmp_path / name)
     with pytest.raises(ConfigError, match="Parquet cannot be read from standard input; name a file"):
         rows("-", "parquet")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)

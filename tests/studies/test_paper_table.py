@@ -18,7 +18,7 @@ from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoEr
 from hyperproto.evaluation import evaluate_contenders
 from hyperproto.reports.table_results import TableReport
 from hyperproto.reports.table_runs import options_from_data
-from hyperproto.reports.table_text import caption, lines, markdown, rich_table
+from hyperproto.reports.table_text import caption, lines, markdown, text_table
 from hyperproto.studies.paper_table import make_report
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import run_source, select
@@ -346,7 +346,7 @@ def test_what_is_printed(table: str, runs: Path) -> None:
     assert len({line.count("|") for line in text if line.startswith("|")}) == 1
     assert f"- {words[-1]}" in text
     console = Console(width=160, record=True, file=StringIO())
-    console.print(rich_table(found))
+    console.print(text_table(found))
     terminal = console.export_text()
     for cell in ("40.00 ± 1.50", lines(found)[1].cells[0], "mini.toml:hyperproto", "simpleshot point center-unit"):
         assert cell in terminal

@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
+import hyperproto
 from hyperproto.cli.options import (
-    MethodOptions,
     OneEncoder,
     OneFit,
     OneMethod,
+    OneOptions,
     OneRun,
     OneTransform,
     one_of,
@@ -31,18 +32,17 @@ def tag(
     method: OneMethod = None,
     fit: OneFit = None,
     transform: OneTransform = None,
-    option: MethodOptions = None,
+    option: OneOptions = None,
     form: Annotated[Literal["jsonl", "conll"], typer.Option("--format", help="jsonl or conll.")] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="Write there (default: standard output).", dir_okay=False)] = None,
 ) -> None:
     """Find entities in raw text by the example of a few annotated sentences; --encoder minilm needs no training."""
     one = one_of(run, encoder)
-    from hyperproto import api
     from hyperproto.files import atomic_write
 
     chosen = {**one, "method": method, "fit": fit, "transform": transform}
     with progress_bar("tag") as progress:
-        tagged = api.tag(text, support, **chosen, options=single_values(option), progress=progress)
+        tagged = hyperproto.tag(text, support, **chosen, options=single_values(option), progress=progress)
     content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
     if out is None:
         typer.echo(content, nl=False)

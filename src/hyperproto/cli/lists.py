@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+import hyperproto
 from hyperproto.cli.options import JsonFile, Overrides
 from hyperproto.cli.terminal import show_rows, write_json
+from hyperproto.progress import progress_bar
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
 methods_app = typer.Typer(help="The few-shot methods.", no_args_is_help=True)
@@ -15,11 +17,16 @@ data_app = typer.Typer(help="The data sets.", no_args_is_help=True)
 
 
 @recipes_app.command("list")
-def recipes_list(json_file: JsonFile = None) -> None:
+def recipes_list(
+    data: Annotated[str | None, typer.Option(help="Only those that train on this data set.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only those with this method.")] = None,
+    cost: Annotated[
+        str | None, typer.Option(help="cpu, gpu, or at most so many minutes of CPU, stages before included.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
     """List the recipes and their rows."""
-    from hyperproto.commands.lists import recipe_rows
-
-    show_rows(recipe_rows(), json_file)
+    show_rows(hyperproto.list_recipes(data=data, method=method, cost=cost), json_file)
 
 
 @recipes_app.command("show")
@@ -38,37 +45,35 @@ def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = 
 @methods_app.command("list")
 def methods_list(json_file: JsonFile = None) -> None:
     """List the methods, their closed forms and their traits."""
-    from hyperproto.commands.lists import method_rows
-
-    show_rows(method_rows(), json_file)
+    show_rows(hyperproto.list_methods(), json_file)
 
 
 @data_app.command("list")
 def data_list(json_file: JsonFile = None) -> None:
     """List the data sets."""
-    from hyperproto.commands.lists import data_rows
-
-    show_rows(data_rows(), json_file)
+    show_rows(hyperproto.list_data(), json_file)
 
 
 @data_app.command("check")
 def data_check(spec: str, json_file: JsonFile = None) -> None:
     """Open every split of a data set and count what is in it."""
-    from hyperproto.commands.lists import split_rows
-
-    show_rows(split_rows(spec), json_file)
+    with progress_bar("check") as progress:
+        rows = hyperproto.check_data(spec, progress)
+    show_rows(rows, json_file)
 
 
 @data_app.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="omniglot or cub.")],
+    name: Annotated[str, typer.Argument(help="omniglot, cub or fewrel.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder to put it in (default: below $HYPERPROTO_DATA, or in the cache).")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder to put it in (default: NAME below $HYPERPROTO_DATA, or in the cache)."
+        ),
     ] = None,
 ) -> None:
     """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
     from hyperproto.data.get import get, spec
-    from hyperproto.progress import progress_bar
 
     with progress_bar(name) as show:
         files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))

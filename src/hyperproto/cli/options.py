@@ -22,6 +22,9 @@ JsonFile = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
 ]
+OneOptions = Annotated[
+    list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method.")
+]
 MethodOptions = Annotated[
     list[str] | None,
     typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method; repeat a key to compare."),
@@ -53,7 +56,7 @@ ThresholdData = Annotated[
 ThresholdSplit = Annotated[str | None, typer.Option(help="With NOTA: the split to choose it on (default: val).")]
 OneRun = Annotated[str | None, typer.Option("--run", help="A trained run.")]
 OneEncoder = Annotated[str | None, typer.Option("--encoder", help="A ready encoder, such as identity.")]
-OneMethod = Annotated[str | None, typer.Option("--method", help="The method (default: the run's own).")]
+OneMethod = Annotated[str | None, typer.Option("--method", help="A method, or FILE.py:CLASS (default: the run's own).")]
 OneFit = Annotated[str | None, typer.Option("--fit", help="Closed form: bayes, unbiased, paper or point.")]
 OneTransform = Annotated[
     str | None, typer.Option("--transform", help="none, unit or center-unit (default: the run's).")

@@ -1,12 +1,17 @@
 """Commands for practice: a handful of examples to a model on disk, and what to do with it."""
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import hyperproto
 from hyperproto.cli.options import JsonFile
 from hyperproto.cli.terminal import write_json
+
+if TYPE_CHECKING:
+    from hyperproto import HypersphereClassifier
 
 app = typer.Typer()
 
@@ -52,12 +57,12 @@ def fit(
     form: Format = None,
 ) -> None:
     """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
-    from hyperproto.commands.fitting import fit as run
-
     given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
     given["feature_transform"] = feature_transform
     settings = {name: value for name, value in given.items() if value is not None}
-    typer.echo(run(examples, out, encoder, settings, text, label, form))
+    shown = sys.stderr.isatty()
+    found = hyperproto.fit(examples, out, encoder=encoder, text=text, label=label, format=form, bar=shown, **settings)
+    typer.echo(_summary(out, found))
 
 
 @app.command()
@@ -70,9 +75,7 @@ def predict(
     batch: Annotated[int, typer.Option(min=1, help="Rows answered at once; 1 to answer each as it comes.")] = 64,
 ) -> None:
     """Label rows of any number, as they come: the same rows come out, with a label and its probability."""
-    from hyperproto.commands.predicting import predict as run
-
-    run(model, source, out, text, form, batch)
+    hyperproto.predict(model, source, out or sys.stdout, text=text, format=form, batch=batch)
 
 
 @app.command()
@@ -87,9 +90,19 @@ def add(
     form: Format = None,
 ) -> None:
     """Add examples to a model, as if they had been there from the start."""
-    from hyperproto.commands.fitting import add as run
+    shown = sys.stderr.isatty()
+    found = hyperproto.add(model, examples, text=text, label=label, new_classes=new_classes, format=form, bar=shown)
+    typer.echo(_summary(model, found))
 
-    typer.echo(run(model, examples, text, label, form, new_classes))
+
+def _summary(folder: Path, model: "HypersphereClassifier") -> str:
+    """How much the model knows."""
+    counts = model.counts_
+    least = counts.argmin()
+    return (
+        f"{folder}: {len(counts)} classes, {counts.sum()} examples, "
+        f"{counts[least]} in the smallest class ({model.classes_[least]})"
+    )
 
 
 @app.command()
@@ -99,13 +112,11 @@ def diagnose(
     figure: Annotated[Path | None, typer.Option(help="Draw the classes: .png, .svg or .pdf.", dir_okay=False)] = None,
 ) -> None:
     """Show which classes are small, wide or close to another, and which examples look wrong."""
-    from hyperproto.errors import ConfigError
-    from hyperproto.estimators import load_classifier
     from hyperproto.files import atomic_write
 
     if figure is not None and figure.suffix.lower() not in FIGURES:
-        raise ConfigError(f"{figure}: a figure is a file that ends in {', '.join(FIGURES)}")
-    found = load_classifier(model, check_encoder=False).diagnose()
+        raise hyperproto.ConfigError(f"{figure}: a figure is a file that ends in {', '.join(FIGURES)}")
+    found = hyperproto.load_classifier(model, check_encoder=False).diagnose()
     if figure is not None:
         drawn = found.figure()
         with atomic_write(figure) as file:
@@ -122,7 +133,5 @@ def export(
     onnx: Annotated[Path, typer.Option(help="File for the classifier, without its encoder.", dir_okay=False)],
 ) -> None:
     """Write the classifier as an ONNX graph, from vectors to scores, labels and probabilities."""
-    from hyperproto.estimators import load_classifier
-
-    load_classifier(model, check_encoder=False).export_onnx(onnx)
+    hyperproto.load_classifier(model, check_encoder=False).export_onnx(onnx)
     typer.echo(str(onnx))

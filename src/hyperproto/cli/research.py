@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
+import hyperproto
 from hyperproto.cli.options import (
     Data,
     EpisodeCount,
@@ -20,6 +22,7 @@ from hyperproto.cli.options import (
     OneEncoder,
     OneFit,
     OneMethod,
+    OneOptions,
     OneRun,
     OneTransform,
     Overrides,
@@ -36,7 +39,7 @@ from hyperproto.cli.options import (
     several_values,
     single_values,
 )
-from hyperproto.cli.terminal import console, show, write_json
+from hyperproto.cli.terminal import show, write_json
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -63,11 +66,8 @@ def train(
     json_file: JsonFile = None,
 ) -> None:
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
-    from hyperproto import api
-    from hyperproto.progress import progress_bar
-
     with progress_bar("train") as progress:
-        run = api.train(recipe, out, overrides=override or (), progress=progress)
+        run = hyperproto.train(recipe, out, overrides=override or (), progress=progress)
     best = run.best_validation()
     metric = next(key for key in best if key not in ("step", "ci95"))
     if json_file:
@@ -99,16 +99,13 @@ def evaluate(
     rule: RuleName = None,
     least_spans: LeastSpans = None,
     episode_file: EpisodeFile = None,
-    option: MethodOptions = None,
+    option: OneOptions = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure one method on episodes of unseen classes."""
     one = one_of(run, encoder)
-    from hyperproto import api
-    from hyperproto.reports.comparison import Comparison
-
     with progress_bar("evaluate") as progress:
-        result = api.evaluate(
+        result = hyperproto.evaluate(
             data,
             **one,
             method=method,
@@ -117,7 +114,7 @@ def evaluate(
             options=single_values(option),
             split=split,
             way=way,
-            shot=5 if shot is None else parse_shots(shot),
+            shot=None if shot is None else parse_shots(shot),
             query=query,
             episodes=episodes,
             seed=seed,
@@ -130,7 +127,7 @@ def evaluate(
             episode_file=episode_file,
             progress=progress,
         )
-    show(Comparison([[result]]).tables(), result.to_json(), json_file)
+    show(hyperproto.Comparison([[result]]).tables(), result.to_json(), json_file)
 
 
 @app.command()
@@ -138,7 +135,7 @@ def compare(
     data: Data,
     run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
     encoder: Annotated[list[str] | None, typer.Option(help="A ready encoder; repeatable.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="A method; repeatable.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="A method, or FILE.py:CLASS; repeatable.")] = None,
     fit: Annotated[list[str] | None, typer.Option(help="A closed form; repeatable.")] = None,
     transform: Annotated[list[str] | None, typer.Option(help="A feature transform; repeatable.")] = None,
     split: Split = "test",
@@ -162,10 +159,8 @@ def compare(
     """Measure every combination that makes sense on the same episodes, with paired differences."""
     if not run and not encoder:
         raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
-    from hyperproto import api
-
     with progress_bar("compare") as progress:
-        found = api.compare(
+        found = hyperproto.compare(
             data,
             run=run,
             encoder=encoder,
@@ -175,7 +170,7 @@ def compare(
             options=several_values(option),
             split=split,
             way=way,
-            shots=[parse_shots(text) for text in shot] if shot else 5,
+            shots=[parse_shots(text) for text in shot] if shot else None,
             query=query,
             episodes=episodes,
             seed=seed,
@@ -201,40 +196,50 @@ def submit(
     fit: OneFit = None,
     transform: OneTransform = None,
     uncased: Annotated[bool, typer.Option("--uncased", help="Lower-case the words and strip their accents.")] = False,
-    option: MethodOptions = None,
+    option: OneOptions = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the answers go (default: pred-N-K.json).", dir_okay=False)
     ] = None,
 ) -> None:
     """Answer a hidden test set of FewRel; the file is what its server takes."""
     one = one_of(run, encoder)
-    from hyperproto import api
-
     chosen = {**one, "method": method, "fit": fit, "transform": transform}
     with progress_bar("submit") as progress:
-        done = api.submit(test_input, out, **chosen, options=single_values(option), uncased=uncased, progress=progress)
+        done = hyperproto.submit(
+            test_input, out, **chosen, options=single_values(option), uncased=uncased, progress=progress
+        )
     typer.echo(f"{done.path}: {len(done.labels)} predictions")
 
 
 @app.command()
 def report(
-    table: Annotated[str, typer.Argument(help="table1 to table5, or a path that ends in .toml, with a [table].")],
-    runs: Annotated[Path | None, typer.Option(help="Folder that holds the runs (default: runs).")] = None,
-    episodes: Annotated[int | None, typer.Option(min=2, help="How many episodes (default: the table's).")] = None,
+    table: Annotated[
+        str,
+        typer.Argument(help="table1, table1-shots, table2 to table5, or a .toml file that has a table section."),
+    ],
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder with the runs, one or two levels below (default: runs, if there is one).",
+        ),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=2, help="How many episodes a column (default: as many as the table says).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the table there, as Markdown.", dir_okay=False)] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes."""
+    """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes.
+
+    A row without runs says which recipe would give them. Nothing is trained here: see train, and recipes list.
+    """
     from hyperproto.files import atomic_write
-    from hyperproto.reports.table_text import caption, markdown, rich_table
-    from hyperproto.studies.paper_table import make_report
+    from hyperproto.reports.table_text import caption, markdown, text_table
 
     with progress_bar("report") as progress:
-        made = make_report(table, runs, episodes, progress)
+        made = hyperproto.report(table, runs, episodes=episodes, progress=progress)
     if out is not None:
         with atomic_write(out) as file:
             file.write(markdown(made).encode())
-    if json_file:
-        write_json(made.to_json(), json_file)
-    if json_file != "-":
-        console().print(rich_table(made), *caption(made), sep="\n", markup=False, highlight=False)
+    show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)

@@ -1,13 +1,17 @@
-"""Rows of a file or of standard input, each with the line it stands on: CSV, TSV, JSON lines, Parquet, plain lines."""
+"""Rows of a file or of standard input, and back: CSV, TSV, JSON lines, Parquet, plain lines.
+
+Every row comes with the line it stands on; damage is named by it.
+"""
 
 import csv
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
 
@@ -19,7 +23,7 @@ LONGEST = 1 << 30  # characters of a cell; Python's own limit is short for a tex
 
 
 @dataclass(frozen=True)
-class Table:
+class OpenTable:
     """Rows to be read once. `columns` is None where every row has its own."""
 
     name: str
@@ -38,7 +42,7 @@ class Table:
 
 
 @contextmanager
-def open_table(source: str, form: str | None = None) -> Iterator[Table]:
+def open_table(source: str, form: str | None = None) -> Iterator[OpenTable]:
     """Open a file, or standard input for -. The format follows from the suffix unless it is named."""
     name = "standard input" if source == "-" else source
     form = form or _format_of(source)
@@ -48,8 +52,15 @@ def open_table(source: str, form: str | None = None) -> Iterator[Table]:
     if source == "-":
         yield FORMATS[form](_decoded(sys.stdin.buffer, name), name)
         return
-    with Path(source).open("rb") as file:
+    with _opened(source) as file:
         yield FORMATS[form](_decoded(file, name), name)
+
+
+def _opened(source: str) -> BinaryIO:
+    try:
+        return Path(source).open("rb")
+    except OSError as error:
+        raise DataError(f"{source}: {error.strerror or error}; check the path and your rights to it") from None
 
 
 def _format_of(source: str) -> str:
@@ -73,16 +84,16 @@ def _decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
             raise DataError(f"{name}, line {number}: not UTF-8 ({error}); save the file as UTF-8") from None
 
 
-def _csv(lines: Iterator[str], name: str) -> Table:
+def _csv(lines: Iterator[str], name: str) -> OpenTable:
     return _separated(lines, name, "csv", delimiter=",", strict=True)
 
 
-def _tsv(lines: Iterator[str], name: str) -> Table:
+def _tsv(lines: Iterator[str], name: str) -> OpenTable:
     """Quotes mean nothing here: a tab is never part of a cell."""
     return _separated(lines, name, "tsv", delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _separated(lines: Iterator[str], name: str, form: str, **dialect: Any) -> Table:
+def _separated(lines: Iterator[str], name: str, form: str, **dialect: Any) -> OpenTable:
     csv.field_size_limit(LONGEST)
     reader = csv.reader(lines, **dialect)
     header = next(_records(reader, name), (0, []))[1]
@@ -101,7 +112,7 @@ def _separated(lines: Iterator[str], name: str, form: str, **dialect: Any) -> Ta
                 )
             yield line, dict(zip(header, cells, strict=True))
 
-    return Table(name, form, header, rows())
+    return OpenTable(name, form, header, rows())
 
 
 def _records(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -118,7 +129,7 @@ def _records(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
             yield start, cells
 
 
-def _jsonl(lines: Iterator[str], name: str) -> Table:
+def _jsonl(lines: Iterator[str], name: str) -> OpenTable:
     def rows() -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -131,23 +142,22 @@ def _jsonl(lines: Iterator[str], name: str) -> Table:
                 raise DataError(f'{name}, line {number}: not an object like {{"text": ...}}, but {line.strip()[:40]}')
             yield number, row
 
-    return Table(name, "jsonl", None, rows())
+    return OpenTable(name, "jsonl", None, rows())
 
 
-def _lines(lines: Iterator[str], name: str) -> Table:
+def _lines(lines: Iterator[str], name: str) -> OpenTable:
     rows = ((number, {"text": line.rstrip("\r\n")}) for number, line in enumerate(lines, 1))
-    return Table(name, "lines", ["text"], rows)
+    return OpenTable(name, "lines", ["text"], rows)
 
 
-def _parquet(source: str) -> Table:
+def _parquet(source: str) -> OpenTable:
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise ConfigError(f"{source}: Parquet is read with pyarrow ({error}); pip install pyarrow") from error
     if source == "-":
         raise ConfigError("Parquet cannot be read from standard input; name a file")
-    with Path(source).open("rb"):
-        pass  # a file that is not there is no damaged one
+    _opened(source).close()  # a file that is not there is no damaged one
     try:
         file = parquet.ParquetFile(source)
     except Exception as error:  # whatever a reader makes of damage
@@ -167,16 +177,49 @@ def _parquet(source: str) -> Table:
                 number += 1
                 yield number, row
 
-    return Table(source, "parquet", file.schema_arrow.names, rows())
+    return OpenTable(source, "parquet", file.schema_arrow.names, rows())
 
 
 def _damaged_parquet(source: str, error: Exception) -> DataError:
     return DataError(f"{source}: not readable as Parquet ({str(error).strip()}); is it whole?")
 
 
-FORMATS: dict[str, Callable[[Iterator[str], str], Table]] = {
+FORMATS: dict[str, Callable[[Iterator[str], str], OpenTable]] = {
     "csv": _csv,
     "tsv": _tsv,
     "jsonl": _jsonl,
     "lines": _lines,
 }
+
+
+class RowWriter:
+    """Writes rows as they came: CSV as CSV, plain lines with what was added in front, all else as JSON lines."""
+
+    def __init__(self, target: TextIO, table: OpenTable, added: Sequence[str]) -> None:
+        self.target = target
+        self.format = table.format
+        self.added = added
+        self.names = [*(table.columns or ()), *added]
+        if self.format in ("csv", "tsv"):
+            self(dict(zip(self.names, self.names, strict=True)))
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        """Write a row, with what was added."""
+        if self.format == "csv":
+            csv.writer(self.target, lineterminator="\n").writerow([_cell(row[name]) for name in self.names])
+        elif self.format == "tsv":
+            self.target.write("\t".join(_flat(row[name]) for name in self.names) + "\n")
+        elif self.format == "lines":
+            added = [_flat(row[name]) for name in self.added]
+            self.target.write("\t".join([*added, row["text"]]) + "\n")
+        else:
+            self.target.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _flat(value: Any) -> str:
+    """A cell without separators: a label may hold them."""
+    return re.sub(r"[\t\r\n]+", " ", _cell(value))

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from rich.table import Table as RichTable
-
 from hyperproto.recipes import Published
 from hyperproto.reports.comparison import describe, percent
 from hyperproto.reports.table_results import Group, TableReport
+from hyperproto.reports.text_table import TextTable
 
 FEW = 4  # recipes to run that are listed in the table itself, and not below it
 HEAD = ("row", "backbone, or how it was evaluated")
@@ -82,17 +81,21 @@ def caption(report: TableReport) -> list[str]:
     return [*words, *table.notes, *report.remarks]
 
 
-def rich_table(report: TableReport) -> RichTable:
+def text_table(report: TableReport) -> TextTable:
     """Make the table for the terminal."""
-    table = RichTable(title=report.table.title, title_justify="left")
-    for name in HEAD:
-        table.add_column(name, overflow="fold")
-    for column in report.table.columns:
-        table.add_column(column.name, justify="right", min_width=len("00.00 ± 0.00"))
-    for line in lines(report):
-        label = line.label if line.published or not line.label else f"  {line.label}"
-        table.add_row(label, line.how, *line.cells, style="bold" if line.published else None)
-    return table
+    found = lines(report)
+    head = [*HEAD, *(column.name for column in report.table.columns)]
+    labels = [line.label if line.published or not line.label else f"  {line.label}" for line in found]
+    bold = {number for number, line in enumerate(found) if line.published}
+    rows = [[label, line.how, *line.cells] for label, line in zip(labels, found, strict=True)]
+    folded = [[label, how, *(_folded(cell) for cell in cells)] for label, how, *cells in rows]
+    narrower = TextTable("", head, folded, texts=len(HEAD), bold=bold)
+    return TextTable(report.table.title, head, rows, texts=len(HEAD), bold=bold, narrower=narrower)
+
+
+def _folded(cell: str) -> str:
+    """A mean with its interval, and below it what else there is."""
+    return cell.replace(", sd", "\nsd").replace(" (", "\n(").replace(" / ", " /\n" if "(" not in cell else " / ")
 
 
 def markdown(report: TableReport) -> str:

@@ -1,1 +1,0 @@
-"""What the commands do, below the command line: whatever is more than reading options."""

@@ -1,0 +1,350 @@
+"""Files of examples: fit a classifier to one, add one to a saved classifier, label the rows of one.
+
+A file is a table (see `tables`) with a column of texts, paths of images, or vectors; or a folder of images by class.
+All of its examples are used, or an error names the wrong ones and nothing changes.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import islice
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from hyperproto.data.filetree import FileTree
+from hyperproto.data.folder import files_by_class
+from hyperproto.data.image_files import is_image
+from hyperproto.errors import DataError, unknown_name
+from hyperproto.estimators.hypersphere import HypersphereClassifier
+from hyperproto.estimators.image import FewShotImageClassifier
+from hyperproto.estimators.items import FewShotClassifier
+from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
+from hyperproto.estimators.tables import OpenTable, RowWriter, open_table
+from hyperproto.estimators.text import text_problem
+from hyperproto.files import atomic_write
+
+MOST = 10  # wrong rows that a message names
+PREDICTED = ("predicted", "probability")
+
+Examples = tuple[list[Any], list[str | int]]
+CellReader = Callable[[Any], Any]  # refuses a cell by a ValueError that says what is wrong
+
+
+def fit(
+    examples: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    encoder: str | None = None,
+    text: str | None = None,
+    label: str = "label",
+    format: str | None = None,  # noqa: A002 # as the command line calls it
+    bar: bool = False,
+    **settings: Any,
+) -> HypersphereClassifier:
+    """Fit a classifier to a file of labelled texts, images or vectors, and save it. One example a class is enough.
+
+    Parameters
+    ----------
+    examples : a table (CSV, TSV, JSON lines, Parquet), "-" for standard input, or a folder of images by class.
+    out : folder for the model; one that is there is replaced. None: it is not saved.
+    encoder : minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors. None: by the
+        examples.
+    text, label : columns of the items (None: text, image or vector) and of the labels.
+    format : csv, tsv, jsonl, parquet or lines; None: by the file's name.
+    bar : show a bar on standard error while items are encoded.
+    settings : parameters of the classifier, such as `coverage=0.95`.
+
+    Examples
+    --------
+    >>> model = fit("examples.csv", "model", encoder="minilm", coverage=0.95)  # doctest: +SKIP
+    >>> model.predict(["Where is my card?"])  # doctest: +SKIP
+    """
+    source = fspath(examples)
+    model = new_classifier(encoder, Path(source).is_dir(), **settings)
+    items, labels = read_examples(model, source, text, label, format)
+    with _bar(model, bar):
+        model.fit(items, labels)
+    if out is not None:
+        model.save(out)
+    return model
+
+
+def add(
+    model: str | PathLike[str],
+    examples: str | PathLike[str],
+    *,
+    text: str | None = None,
+    label: str = "label",
+    new_classes: bool = False,
+    format: str | None = None,  # noqa: A002 # as the command line calls it
+    bar: bool = False,
+) -> HypersphereClassifier:
+    """Add examples to a saved classifier, as if they had been there from the start; it changes whole or not at all.
+
+    Parameters
+    ----------
+    model : the folder that `fit` wrote.
+    new_classes : take labels that the model does not know.
+    examples, text, label, format, bar : as `fit` takes them.
+
+    Examples
+    --------
+    >>> add("model", "more.jsonl", new_classes=True).classes_  # doctest: +SKIP
+    """
+    found = load_classifier(model)
+    known = found.classes_.tolist()
+
+    def check_label(given: str | int) -> None:
+        if given not in known:
+            named = unknown_name("class", str(given), map(str, known))
+            raise ValueError(f"{named}; if it is to be a new class, say --new-classes")
+
+    items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
+    with _bar(found, bar):
+        found.partial_fit(items, labels)
+    found.save(model)
+    return found
+
+
+def predict(
+    model: str | PathLike[str],
+    source: str | PathLike[str],
+    out: str | PathLike[str] | TextIO,
+    *,
+    text: str | None = None,
+    format: str | None = None,  # noqa: A002 # as the command line calls it
+    batch: int = 64,
+) -> None:
+    """Label the rows of a file, however many: the same rows are written, each with a label and its probability.
+
+    Parameters
+    ----------
+    model : the folder that `fit` wrote.
+    source : a table, images, or "-" for lines of standard input.
+    out : a path, which is written whole or not at all, or an open text file, which gets the rows as they come.
+    text, format : as `fit` takes them.
+    batch : rows answered at once.
+
+    Examples
+    --------
+    >>> predict("model", "new.csv", "answers.csv")  # doctest: +SKIP
+    """
+    found = load_classifier(model)
+    with _open(fspath(source), format, found) as table, _target(out) as target:
+        column = text or ("text" if table.format == "lines" else kind_of(found).items)
+        table.check_column(column, "--text")
+        _check_free(table.columns or (), table.name)
+        write = RowWriter(target, table, PREDICTED)
+        while rows := list(islice(table.rows, batch)):
+            items = [_item(table, line, row, column, found) for line, row in rows]
+            for (_, row), answer in zip(rows, _answers(found, items), strict=True):
+                write({**row, **dict(zip(PREDICTED, answer, strict=True))})
+            target.flush()
+
+
+def read_examples(
+    model: HypersphereClassifier,
+    source: str,
+    column: str | None,
+    label_column: str,
+    form: str | None,
+    check_label: Callable[[str | int], None] | None = None,
+) -> Examples:
+    """Read items such as `model` takes, and their labels; `check_label` may refuse one by a ValueError."""
+    if Path(source).is_dir():
+        return _from_folder(source, check_label)
+    with open_table(source, form) as table:
+        return _from_table(table, model, column or kind_of(model).items, label_column, check_label)
+
+
+def _from_table(
+    table: OpenTable,
+    model: HypersphereClassifier,
+    column: str,
+    label_column: str,
+    check_label: Callable[[str | int], None] | None,
+) -> Examples:
+    table.check_column(column, "--text")
+    table.check_column(label_column, "--label")
+    items: list[Any] = []
+    labels: list[str | int] = []
+    problems = []
+    read_item = reader_for(model)
+    for line, row in table.rows:
+        try:
+            item = read_cell(row, column, read_item)
+            label = read_cell(row, label_column, read_label)
+            if check_label is not None:
+                check_label(label)
+        except ValueError as error:
+            problems.append(f"{table.where(line)}: {error}")
+            continue
+        items.append(item)
+        labels.append(label)
+    _refuse(problems)
+    if not items:
+        raise DataError(f"{table.name}: holds no examples")
+    return items, labels
+
+
+def read_cell(row: dict[str, Any], column: str, read: Callable[[Any], Any]) -> Any:
+    """Read one cell; a ValueError names the column."""
+    if column not in row:
+        raise ValueError(f"there is no {column!r}, only {', '.join(map(repr, row)) or 'nothing'}")
+    try:
+        return read(row[column])
+    except ValueError as error:
+        raise ValueError(f"{column!r} {error}") from None
+
+
+def _from_folder(source: str, check_label: Callable[[str | int], None] | None) -> Examples:
+    """Images, one folder a class."""
+    items, labels, problems = [], [], []
+    for label, names in files_by_class(FileTree(Path(source)), source).items():
+        try:
+            if check_label is not None:
+                check_label(label)
+        except ValueError as error:
+            problems.append(f"{source}/{label}: {error}")
+        items += [f"{source.rstrip('/')}/{name}" for name in names]
+        labels += [label] * len(names)
+    _refuse(problems)
+    return items, list(labels)
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        more = [f"and {len(problems) - MOST} more rows"] if len(problems) > MOST else []
+        raise DataError("\n".join([*problems[:MOST], *more]))
+
+
+def reader_for(model: HypersphereClassifier) -> CellReader:
+    """What reads the cells that a classifier takes."""
+    items = kind_of(model).items
+    if items != "vector":
+        return read_text if items == "text" else read_image
+    return VectorReader(getattr(model, "n_features_in_", None))
+
+
+def read_text(cell: Any) -> str:
+    """A string with something in it."""
+    if problem := text_problem(cell):
+        raise ValueError(problem)
+    return str(cell)
+
+
+def read_image(cell: Any) -> str:
+    """The path of a file."""
+    path = read_text(cell)
+    if not Path(path).is_file():
+        raise ValueError(f"is {path!r}, where there is no file")
+    return path
+
+
+class VectorReader:
+    """A list of numbers, or a text that holds them, separated by spaces or commas; all are as long as the first."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size
+
+    def __call__(self, cell: Any) -> list[float]:
+        """Read a vector."""
+        try:
+            numbers = cell.strip("[] ").replace(",", " ").split() if isinstance(cell, str) else list(cell)
+            vector = [float(number) for number in numbers]
+        except (TypeError, ValueError):
+            raise ValueError(f"is {cell!r}; a vector is a list of numbers") from None
+        if not vector:
+            raise ValueError(f"is an empty vector ({cell!r})")
+        if not all(map(math.isfinite, vector)):
+            place = next(n for n, number in enumerate(vector) if not math.isfinite(number))
+            raise ValueError(f"holds {vector[place]} at position {place}; every number must be finite")
+        self.size = self.size or len(vector)
+        if len(vector) != self.size:
+            raise ValueError(f"has {len(vector)} numbers where {self.size} belong")
+        return vector
+
+
+def read_label(cell: Any) -> str | int:
+    """A string, or a whole number."""
+    if isinstance(cell, np.generic):
+        cell = cell.item()
+    if cell is None or cell != cell:
+        raise ValueError(f"is missing ({cell!r})")
+    if isinstance(cell, bool) or not isinstance(cell, str | int):
+        raise ValueError(f"is {cell!r} ({type(cell).__name__}); a label is a string or a whole number")
+    if isinstance(cell, str) and not cell.strip():
+        raise ValueError(f"is empty ({cell!r})")
+    return cell
+
+
+def _answers(model: HypersphereClassifier, items: list[Any]) -> list[tuple[Any, float | None]]:
+    """A label for each item, and how likely it is; none of these has no probability."""
+    labels, probability = model.predict(items).tolist(), model.predict_proba(items).tolist()
+    place = {label: n for n, label in enumerate(model.classes_.tolist())}
+    return [
+        (label, round(row[place[label]], 4) if label in place else None)
+        for label, row in zip(labels, probability, strict=True)
+    ]
+
+
+def _check_free(names: Collection[str], where: str) -> None:
+    taken = [name for name in PREDICTED if name in names]
+    if taken:
+        raise DataError(f"{where}: there is a {taken[0]!r} already, where the answer would go; rename it")
+
+
+def _item(table: OpenTable, line: int, row: dict[str, Any], column: str, model: HypersphereClassifier) -> Any:
+    _check_free(row, table.where(line))
+    try:
+        return read_cell(row, column, reader_for(model))
+    except ValueError as error:
+        raise DataError(f"{table.where(line)}: {error}") from None
+
+
+@contextmanager
+def _open(source: str, form: str | None, model: HypersphereClassifier) -> Iterator[OpenTable]:
+    """A table; for a classifier of images also a folder, or a single image."""
+    if isinstance(model, FewShotImageClassifier) and form is None:
+        path = Path(source)
+        if path.is_dir():
+            found = [f"{source.rstrip('/')}/{name}" for name in FileTree(path).names if is_image(name)]
+            yield _images(source, found)
+            return
+        if is_image(source):
+            yield _images(source, [source])
+            return
+    with open_table(source, form) as table:
+        yield table
+
+
+def _images(source: str, paths: list[str]) -> OpenTable:
+    return OpenTable(source, "csv", ["image"], ((number, {"image": path}) for number, path in enumerate(paths, 1)))
+
+
+@contextmanager
+def _target(out: str | PathLike[str] | TextIO) -> Iterator[TextIO]:
+    """An open file, as it goes; or a path, whole or not at all."""
+    if not isinstance(out, str | PathLike):
+        yield out
+        return
+    with atomic_write(Path(out)) as file:
+        wrapped = TextIOWrapper(file, encoding="utf-8", newline="")
+        yield wrapped
+        wrapped.flush()
+        wrapped.detach()
+
+
+@contextmanager
+def _bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
+    """Let the encoder show a bar, for a while."""
+    if isinstance(model, FewShotClassifier):
+        before, model.progress = model.progress, wanted
+        yield
+        model.progress = before
+    else:
+        yield
