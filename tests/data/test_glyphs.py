@@ -103,7 +103,7 @@ def filled(char: str) -> np.ndarray:
     ImageDraw.Draw(page).text((120, 60), char, fill=255, font=ImageFont.truetype(str(file), 80))
     square = np.asarray(page.crop(page.getbbox()).resize((20, 20), Image.Resampling.BOX), np.float64).ravel()
     square = square - square.mean()
-    return square / np.linalg.norm(square)
+    return np.asarray(square / np.linalg.norm(square))
 
 
 def test_no_two_splits_share_a_shape(pools: Pools) -> None:
@@ -272,7 +272,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     with atomic_write(path) as file:
         file.write(b"old")
     with pytest.raises(TypeError, match="bytes-like"), atomic_write(path) as file:
-        file.writelines([b"new", "and wrong"])
+        file.writelines([b"new", "and wrong"])  # type: ignore[list-item] # wrong on purpose
     assert path.read_bytes() == b"old"
     assert list(path.parent.iterdir()) == [path]
 

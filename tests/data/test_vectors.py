@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ X = np.ones((4, 2), np.float32)
         ({"x": np.where(np.eye(4)[:, :2] > 0, np.nan, X), "y": np.arange(4)}, r"row 0 of x holds NaN or infinity"),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+def test_a_wrong_file_is_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "wrong.npz", **arrays)
     with pytest.raises(DataError, match=message):
         open_pool(f"vectors:{tmp_path / 'wrong.npz'}", "all")

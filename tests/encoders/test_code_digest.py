@@ -11,6 +11,7 @@ import pytest
 
 from hyperproto.data import Pool
 from hyperproto.encoders import ENCODERS, Encoder, Units, code_digest, vector_cache, word_pieces
+from hyperproto.encoders.conv4 import Conv4
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 
 ENCODER = """
@@ -46,8 +47,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def mine() -> type[Encoder]:
-    cls: type[Encoder] = import_module("foreign_package.encoder").Mine
+def mine() -> type[Conv4]:
+    cls: type[Conv4] = import_module("foreign_package.encoder").Mine
     return cls
 
 

@@ -1,12 +1,13 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from hyperproto.data import Pool
+from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.encoders.conv4 import Conv4
 from hyperproto.encoders.identity import Identity
@@ -63,7 +64,12 @@ def test_a_whole_pool_is_encoded_once_in_eval_mode(monkeypatch: pytest.MonkeyPat
     pool, seen = images(), []
     encoder = Conv4().train()
     collate = encoder.collate
-    encoder.collate = lambda prepared, index: (seen.extend(index.tolist()), collate(prepared, index))[1]  # type: ignore[method-assign]
+
+    def watched(prepared: Any, index: IntArray) -> Tensor:
+        seen.extend(index.tolist())
+        return collate(prepared, index)
+
+    monkeypatch.setattr(encoder, "collate", watched)
     progress: list[tuple[int, int]] = []
     units = encoder.encode_all(pool.items, lambda done, total: progress.append((done, total)))
     assert seen == list(range(20))

@@ -6,6 +6,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def count(encoder: nn.Module) -> int:
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def name(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,8 @@ def encoder(name: str) -> ImageEncoder:
     encoder = FAMILIES[name]().eval()
     for module in encoder.modules():
         if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
             for vector, low, high in (
                 (module.weight.data, 0.5, 1.5),
                 (module.bias.data, -0.5, 0.5),
@@ -180,7 +183,8 @@ def test_gradients_reach_every_parameter(name: str, encoder: ImageEncoder) -> No
 def test_training_moves_the_statistics_and_nothing_breaks(name: str) -> None:
     encoder = FAMILIES[name]().train()
     encoder(noise(2, 3, SMALL[name], SMALL[name])).x.sum().backward()  # in place operations must not spoil it
-    assert all(m.running_mean.any() for m in encoder.modules() if isinstance(m, nn.BatchNorm2d))
+    means = [m.running_mean for m in encoder.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert all(mean is not None and mean.any() for mean in means)
 
 
 @torch.no_grad()
@@ -274,7 +278,12 @@ def test_efficientnet_refuses_other_weights(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_efficientnet_loads_weights_only(monkeypatch: pytest.MonkeyPatch) -> None:
     load, asked = torch.load, []
-    monkeypatch.setattr(torch, "load", lambda *args, **options: (asked.append(options), load(*args, **options))[1])
+
+    def watched(*args: Any, **options: Any) -> Any:
+        asked.append(options)
+        return load(*args, **options)
+
+    monkeypatch.setattr(torch, "load", watched)
     encoder = EfficientNetLite0(resolution=32)
     assert not any(m.training for m in encoder.modules())  # from the start
     assert [options["weights_only"] for options in asked] == [True]

@@ -45,7 +45,8 @@ class Hub:
     """Stands in for huggingface_hub: a cache, and what can be downloaded."""
 
     def __init__(self, cached: Path | None, online: Path | None) -> None:
-        self.cached, self.online, self.asked = cached, online, []
+        self.cached, self.online = cached, online
+        self.asked: list[Any] = []
 
     def HfApi(self) -> Any:
         return SimpleNamespace(model_info=self.model_info)
@@ -202,7 +203,9 @@ def test_pickles_are_not_loaded(own_bert: Path) -> None:
 def test_a_model_that_writes_is_refused(tmp_path: Path) -> None:
     from transformers import BartConfig, BartModel
 
-    sizes = {f"{part}_{what}": n for part in ("encoder", "decoder") for what, n in (("layers", 1), ("ffn_dim", 8))}
+    sizes: dict[str, Any] = {
+        f"{part}_{what}": n for part in ("encoder", "decoder") for what, n in (("layers", 1), ("ffn_dim", 8))
+    }
     BartModel(seeded(BartConfig(vocab_size=20, d_model=16, **sizes))).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="BartModel reads and writes texts; choose one that only reads, such as BERT"):
         load_model(str(tmp_path))

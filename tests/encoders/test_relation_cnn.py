@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from hyperproto.data import Pool
 from hyperproto.data.relations import Relation
@@ -47,12 +49,14 @@ def naive(encoder: RelationCNN, item: Relation) -> torch.Tensor:
     for place, word in enumerate(item["tokens"]):
         word = word.lower().replace("ö", "o")
         row = WORDS.index(word) if word in WORDS else len(WORDS)
-        parts = [encoder.words[row]]
+        parts = [cast(Tensor, encoder.words)[row]]
         for which, entity in enumerate((item["head"], item["tail"])):
-            parts.append(encoder.places[which].weight[place - entity[0] + encoder.max_length])
+            places = cast(Tensor, encoder.places[which].weight)
+            parts.append(places[place - entity[0] + encoder.max_length])
         columns.append(torch.cat(parts))
     nothing = torch.zeros_like(columns[0])
     padded = [nothing, *columns, nothing]
+    assert encoder.convolution.bias is not None
     out = torch.zeros(encoder.feature_shape)
     for filter_ in range(len(out)):
         weight, bias = encoder.convolution.weight[filter_], encoder.convolution.bias[filter_]
@@ -73,7 +77,8 @@ def test_it_is_the_toolkits_network(vectors: str) -> None:
 
 def test_many_sentences_are_encoded_in_the_order_asked_for(vectors: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = made(vectors, filters=6)
-    prepared, order, seen = encoder.prepare(SENTENCES), np.array([2, 0, 1, 2, 2]), []
+    prepared, order = encoder.prepare(SENTENCES), np.array([2, 0, 1, 2, 2])
+    seen: list[tuple[int, int]] = []
     expected = torch.stack([naive(encoder, SENTENCES[i]) for i in order])
     for module in ("relation_cnn.BLOCK", "relation_cnn.TOGETHER"):
         monkeypatch.setattr(f"hyperproto.encoders.{module}", 2)
@@ -87,6 +92,7 @@ def test_many_sentences_are_encoded_in_the_order_asked_for(vectors: str, monkeyp
 
 def test_padding_has_no_say(vectors: str) -> None:
     encoder = made(vectors)
+    assert encoder.convolution.bias is not None
     with torch.no_grad():
         encoder.convolution.bias.fill_(3.0)  # were padding looked at, this would be the maximum
     prepared = encoder.prepare(SENTENCES)
@@ -94,6 +100,7 @@ def test_padding_has_no_say(vectors: str) -> None:
     alone = torch.cat([encoder(encoder.collate(prepared, np.array([i]))).x for i in range(3)])
     torch.testing.assert_close(together, alone)
     together.sum().backward()
+    assert encoder.words.grad is not None
     assert not encoder.words.grad.to_dense()[encoder.padding].any()  # nor does it learn
 
 

@@ -45,7 +45,8 @@ def vectors(encoder: Encoder, sentences: list[list[str]]) -> Tensor:
 def by_hand(encoder: TokenTransformer, words: list[str]) -> Tensor:
     """Read one sentence, word after word, without padding; look the words up in a loop."""
     tokenizer = encoder.tokenizer
-    ids, spans = [], []
+    ids: list[int] = []
+    spans = []
     for word in words:
         pieces = tokenizer(f" {word}", add_special_tokens=False)["input_ids"] or [tokenizer.unk_token_id]
         spans.append((len(ids), len(ids) + len(pieces)))

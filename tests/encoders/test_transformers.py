@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from hyperproto.data import Pool
 from hyperproto.data.relations import Relation
-from hyperproto.encoders import base, make_encoder, resolve_encoder, word_pieces
+from hyperproto.encoders import Units, base, make_encoder, resolve_encoder, word_pieces
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE, find_model
 from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
-from hyperproto.encoders.transformer import TextTransformer, Tokens
+from hyperproto.encoders.transformer import Batch, TextTransformer, Tokens
 from hyperproto.errors import ConfigError, DataError
 from tests.helpers.tiny_models import WORDS
 
@@ -63,7 +63,8 @@ def vectors(encoder: TextTransformer, items: list[Any]) -> Tensor:
 @torch.no_grad()
 def by_hand(model: nn.Module, pieces: list[int]) -> Tensor:
     """The last layer of one sentence, (L, D)."""
-    return model.eval()(input_ids=torch.tensor([pieces])).last_hidden_state[0]
+    states: Tensor = model.eval()(input_ids=torch.tensor([pieces])).last_hidden_state[0]
+    return states
 
 
 def pieces_of(encoder: TextTransformer, tokens: Tokens) -> list[str]:
@@ -128,13 +129,13 @@ def test_representations(tiny: str, representation: Any, request: pytest.Fixture
         pieces = tokens.pieces.row(n).tolist()
         states = by_hand(encoder.model, pieces)
         start, tail = (pieces.index(encoder.tokenizer.convert_tokens_to_ids(m)) for m in ("[HEAD]", "[TAIL]"))
-        naive: dict[str, Callable[[], Tensor]] = {
-            "markers": lambda states=states, start=start, tail=tail: torch.cat([states[start], states[tail]]),
-            "pooled": lambda states=states: states[0],
-            "pooler": lambda states=states: torch.tanh(encoder.model.pooler.dense(states[0])),
-            "mean": lambda states=states: states.mean(0),
+        naive: dict[str, Callable[[Tensor], Tensor]] = {
+            "markers": lambda s: torch.cat([s[start], s[tail]]),  # noqa: B023 - called at once
+            "pooled": lambda s: s[0],
+            "pooler": lambda s: torch.tanh(encoder.model.pooler.dense(s[0])),
+            "mean": lambda s: s.mean(0),
         }
-        torch.testing.assert_close(found, naive[representation](), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found, naive[representation](states), rtol=1e-4, atol=1e-4)
         assert found.shape == encoder.feature_shape
     assert encoder.encode_all(tokens).x.std() > 0.1
 
@@ -200,7 +201,12 @@ def test_batches_are_padded_to_their_longest(bert: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(base, "BATCH", 2)
     encoder = SentenceTransformer(model=bert)
     shapes, forward = [], encoder.forward
-    monkeypatch.setattr(encoder, "forward", lambda batch: (shapes.append(batch["pieces"].shape), forward(batch))[1])
+
+    def watched(batch: Batch) -> Units:
+        shapes.append(batch["pieces"].shape)
+        return forward(batch)
+
+    monkeypatch.setattr(encoder, "forward", watched)
     found = vectors(encoder, ["paris", "the king of paris", "the", "the queen of the king"])
     assert shapes == [(2, 7), (2, 3)]  # [CLS] and [SEP] with five pieces and four, and with one
     assert found.shape == (4, 32)
@@ -317,7 +323,8 @@ def test_a_model_that_learns(bert: str) -> None:
 def test_markers_follow_from_the_seed(bert: str) -> None:
     def rows(seed: int) -> Tensor:
         torch.manual_seed(seed)
-        return RelationTransformer(model=bert, frozen=False).model.get_input_embeddings().weight.data
+        table: Tensor = RelationTransformer(model=bert, frozen=False).model.get_input_embeddings().weight.data
+        return table
 
     assert torch.equal(rows(1), rows(1))
     assert torch.equal(rows(1)[:-4], rows(2)[:-4])
@@ -367,14 +374,17 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     found: list[int] = []
     read = RelationTransformer.read
-    monkeypatch.setattr(
-        RelationTransformer, "read", lambda self, items: (found.append(len(items)), read(self, items))[1]
-    )
+
+    def watched(self: RelationTransformer, items: list[Relation]) -> Any:
+        found.append(len(items))
+        return read(self, items)
+
+    monkeypatch.setattr(RelationTransformer, "read", watched)
     return found
 
 
 def same(a: Tokens, b: Tokens) -> bool:
-    pairs = [
+    pairs: list[tuple[Any, Any]] = [
         (a.pieces.flat, b.pieces.flat),
         (a.pieces.offsets, b.pieces.offsets),
         (a.starts, b.starts),

@@ -59,7 +59,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    row = json.loads(json.dumps(ROW))
+    row: dict[str, Any] = json.loads(json.dumps(ROW))
     for path, value in changes.items():
         part, _, key = path.partition("_")
         if key:

@@ -1,5 +1,6 @@
 import random
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def test_a_sentence_always_helped_when_it_was_drawn() -> None:
     idle = {}
     for rule in RULES:
         idle[rule] = 0
-        for episode in GreedySampler(POOL, way=4, shot=3, query=1, rule=rule).draw(60):  # type: ignore[arg-type]
+        for episode in GreedySampler(POOL, way=4, shot=3, query=1, rule=rule).draw(60):
             before: Counter[int] = Counter()
             for item in episode.support.tolist():
                 own = entities(POOL, item)
@@ -115,7 +116,7 @@ def test_episodes_come_as_often_as_those_of_a_plain_loop(rule: str) -> None:
 
 
 def test_an_episode_is_a_pure_function_of_pool_seed_and_index() -> None:
-    asked = {"way": 3, "shot": 2, "query": 2, "seed": 5}
+    asked: dict[str, Any] = {"way": 3, "shot": 2, "query": 2, "seed": 5}
     together = GreedySampler(POOL, **asked).draw(70)
     alone = [GreedySampler(POOL, **asked)[i] for i in reversed(range(70))][::-1]
     assert all(same(a, b) for a, b in zip(together, alone, strict=True))
@@ -227,7 +228,7 @@ def few_nerd() -> Pool:
 def test_few_nerd(few_nerd: Pool, way: int, shot: int) -> None:
     pool = few_nerd
     for rule in RULES:
-        for episode in GreedySampler(pool, way=way, shot=shot, query=shot, rule=rule).draw(25):  # type: ignore[arg-type]
+        for episode in GreedySampler(pool, way=way, shot=shot, query=shot, rule=rule).draw(25):
             for items in (episode.support, episode.query):
                 counts = total(pool, items.tolist())
                 assert set(counts) == set(episode.classes[1:].tolist())

@@ -24,7 +24,7 @@ WORDS = [
     "met",
 ]
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789,."
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -40,7 +40,7 @@ def tiny_bert(folder: Path, **config: Any) -> Path:
     known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
     vocab = {piece: n for n, piece in enumerate(dict.fromkeys(known))}
     BertTokenizer(vocab=vocab, do_lower_case=True).save_pretrained(folder)
-    save(BertModel(seeded(BertConfig(vocab_size=len(vocab), **SIZES, **config))), folder)
+    save(_made(BertModel, seeded(BertConfig(vocab_size=len(vocab), **SIZES, **config))), folder)
     return folder
 
 
@@ -58,10 +58,16 @@ def tiny_roberta(folder: Path) -> Path:
     )
     learned.train_from_iterator([" ".join(WORDS)] * 3, trainer)
     made = json.loads(learned.to_str())["model"]
-    tokenizer = RobertaTokenizer(vocab=made["vocab"], merges=[tuple(merge) for merge in made["merges"]])
+    merges: Any = [tuple(merge) for merge in made["merges"]]
+    tokenizer = RobertaTokenizer(vocab=made["vocab"], merges=merges)
     tokenizer.save_pretrained(folder)
-    save(RobertaModel(seeded(RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES))), folder)
+    save(_made(RobertaModel, seeded(RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, **SIZES))), folder)
     return folder
+
+
+def _made(network: Any, config: Any) -> Any:
+    """Transformers' networks have no types."""
+    return network(config)
 
 
 def seeded(config: Any) -> Any:

@@ -1,6 +1,7 @@
 """Tables of the paper: their numbers, their recipes, and mistakes in them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,7 @@ def test_the_recipes_of_relations_are_the_papers() -> None:
         assert recipe.data.spec == ("fewrel2" if "fewrel2" in more else "fewrel")
         assert recipe.encoder.name == {"cnn": "relation-cnn", "bert": "relation-transformer:bert-base-uncased"}[encoder]
         assert (recipe.start is not None) == ("pretrain" in more)
+        assert recipe.episodes is not None
         assert (recipe.episodes.query, recipe.episodes.batch) == (5, 4)
         assert (recipe.training.steps, recipe.training.validate_every) == (10_000, 1_000)
         columns = [] if recipe.paper is None else table.columns_of(recipe.paper)
@@ -190,7 +192,12 @@ def test_the_recipes_of_entities_are_the_papers(name: str) -> None:
             assert (recipe.method.options["fit"], recipe.method.options["centers"]) == ("paper", "stored")
             assert (recipe.optim["radius"].name, recipe.optim["radius"].lr) == ("adam", 10.0)
         if method == "structshot":
-            taus = {(5, 1): 0.32, (10, 1): 0.32, (5, 5): 0.318, (10, 5): 0.434}  # the toolkit's
+            taus: dict[tuple[int, Any], float] = {
+                (5, 1): 0.32,
+                (10, 1): 0.32,
+                (5, 5): 0.318,
+                (10, 5): 0.434,
+            }  # the toolkit's
             assert recipe.method.options["tau"] == taus[column.way, column.shot]
 
 
@@ -249,7 +256,7 @@ def test_tables_that_there_are_not(name: str, message: str) -> None:
         ({"columns": ["oen"]}, r"mine: there is no column 'oen'; did you mean 'one'\? Known: many, one"),
     ],
 )
-def test_rows_and_columns_that_there_are_not(paper: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_rows_and_columns_that_there_are_not(paper: dict[str, Any], message: str, tmp_path: Path) -> None:
     table = read_table(written(tmp_path))
     with pytest.raises(ConfigError, match=message):
         table.row_of(Paper(**{"table": "mine", "method": "ProtoNet", "backbone": "Conv", **paper}))

@@ -19,6 +19,8 @@ def test_every_recipe_that_we_ship_is_valid_and_says_what_it_costs(name: str) ->
 
 def test_rows_change_the_common_part() -> None:
     plain, stored = load_recipe("glyphs:hyperproto"), load_recipe("glyphs:hyperproto-stored")
+    assert plain.episodes is not None
+    assert stored.episodes is not None
     assert (plain.episodes.shot, stored.episodes.shot) == (5, 0)
     assert plain.episodes.way == stored.episodes.way
     assert stored.description != plain.description
@@ -28,6 +30,7 @@ def test_overrides_are_toml_values_or_strings() -> None:
     overrides = ["training.steps=7", "episodes.shot=[1,2]", "method.temperature=0.5", "data.spec=glyphs:3"]
     recipe = load_recipe("glyphs:protonet", overrides)
     assert recipe.training.steps == 7
+    assert recipe.episodes is not None
     assert recipe.episodes.shot == [1, 2]
     assert recipe.method.options == {"learn_temperature": True, "temperature": 0.5}
     assert recipe.data.spec == "glyphs:3"
