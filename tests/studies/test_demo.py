@@ -1,12 +1,12 @@
 """The demo in small: it writes what it says."""
 
 import json
-from io import StringIO
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from hyperproto.reports.demo_page import SAME_FIT, SHORT
 from hyperproto.studies import demo
 from hyperproto.training import load_recipe
 
@@ -17,19 +17,25 @@ def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     real = load_recipe
     small = ["training.steps=3", "training.log_every=1", "encoder.filters=4", "episodes.way=5", "validation.episodes=5"]
     monkeypatch.setattr(demo, "load_recipe", lambda name: real(name, small))
-    monkeypatch.setattr(demo, "EPISODES", 20)
-    console = Console(width=200, record=True, file=StringIO())
-    report = demo.run_demo(tmp_path / "demo", console)
+    few = tuple(replace(task, episodes=3 if task.way == 20 else 20) for task in demo.TASKS)
+    monkeypatch.setattr(demo, "TASKS", few)
+    monkeypatch.setattr(demo, "SHOWN", 4)
+    said: list[str] = []
+    report = demo.run_demo(tmp_path / "demo", lambda done, total, note="": said.append(note))
     saved = json.loads((tmp_path / "demo" / "report.json").read_text())
-    assert saved["results"] == report["results"]
+    assert saved["results"] == [result.to_json() for column in report.columns.values() for result in column]
     methods = {(row["method"], row["fit"]) for row in saved["results"]}
     assert methods >= {("hyperproto", fit) for fit in ("bayes", "unbiased", "paper", "point")}
     assert methods >= {(name, "point") for name in ("protonet", "cosine", "simpleshot", "nearest", "logistic")}
-    shots = [1, 5, [1, 1, 2, 5, 20]]
-    assert [shot for shot in shots if shot not in [row["shot"] for row in saved["results"]]] == []
+    tasks = {(row["way"], json.dumps(row["shot"]), row["episode_hash"]) for row in saved["results"]}
+    assert {task[:2] for task in tasks} == {(5, "1"), (5, "5"), (5, "[1, 1, 2, 5, 20]"), (20, "1"), (20, "5")}
+    assert len(tasks) == 5
     labels = {row["label"] for row in saved["results"]}
     assert labels == {row[key] for row in saved["comparisons"] for key in ("a", "b")}
-    assert len({(json.dumps(row["shot"]), row["episode_hash"]) for row in saved["results"]}) == 3
+    assert {*SHORT, SAME_FIT} <= labels
     html = (tmp_path / "demo" / "report.html").read_text()
     assert html.count("<img") == 5
-    assert "hyperproto bayes unit" in console.export_text()
+    assert "hyperproto bayes unit" in html
+    parts = ("steps of hyperproto: loss", "episodes scored, 20-way, 5 shots", "pictures drawn: done")
+    for part in parts:
+        assert any(note.startswith(part) for note in said), part

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 import hyperproto
@@ -51,11 +50,13 @@ def demo(
     json_file: JsonFile = None,
 ) -> None:
     """Train ProtoNet and HyperProto on the built-in glyphs; compare them, and simple baselines, on unseen scripts."""
+    from hyperproto.reports.demo_page import MARKS
     from hyperproto.studies.demo import run_demo
 
-    report = run_demo(out, Console(stderr=json_file == "-"))
-    if json_file:
-        write_json(report, json_file)
+    with progress_bar("demo") as moved:
+        report = run_demo(out, moved)
+    written = f"{out / 'report.html'}, {out / 'report.json'}: written after {report.seconds:.0f} s"
+    show([report.takeaway(), "", report.table(), MARKS, "", written], report.to_json(), json_file)
 
 
 @app.command()

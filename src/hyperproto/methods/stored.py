@@ -147,5 +147,10 @@ class StoredRegions(Method):
         """Only differences of radii matter in the softmax: watch them centred."""
         radius = self.radius.detach().flatten()
         centred = radius - radius.mean()
-        watched = centred[torch.linspace(0, len(centred) - 1, min(WATCHED, len(centred))).long()]
+        watched = centred[watched_classes(len(centred))]
         return {"radius_spread": float(centred.std(unbiased=False)), "radii": watched.tolist()}
+
+
+def watched_classes(n_classes: int) -> Tensor:
+    """Number the classes whose radii `monitor` reports: spread over all, at most WATCHED."""
+    return torch.linspace(0, n_classes - 1, min(WATCHED, n_classes)).long()

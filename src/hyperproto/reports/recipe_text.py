@@ -1,6 +1,7 @@
 """A recipe for the eye: what it is, costs and should reach, then its settings; and all of it TOML that trains."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from hyperproto.recipes import Paper, Recipe, builtin_tables, read_table, table_name
@@ -10,16 +11,20 @@ HEAD = ("name", "description", "cost", "expected")
 
 def recipe_text(spec: str, recipe: Recipe) -> str:
     """Write a recipe out, complete; saved as a .toml file it is a recipe of one's own."""
+    published = [] if recipe.paper is None else [f"# {line}" for line in published_words(spec, recipe.paper)]
+    return "\n".join([f"# hyperproto train {spec}", *settings_lines(recipe, published)])
+
+
+def settings_lines(recipe: Recipe, after_head: Sequence[str] = ()) -> list[str]:
+    """Write every setting of a recipe as lines of TOML; `after_head` stands below its name, cost and description."""
     content = {key: value for key, value in recipe.model_dump(mode="json").items() if value is not None}
-    lines = [f"# hyperproto train {spec}", *(_line(key, content.pop(key)) for key in HEAD)]
-    if recipe.paper is not None:
-        lines += [f"# {line}" for line in published_words(spec, recipe.paper)]
+    lines = [*(_line(key, content.pop(key)) for key in HEAD), *after_head]
     plain = {key: value for key, value in content.items() if not isinstance(value, dict)}
     lines += ["", *(_line(key, value) for key, value in plain.items())]
     for key, value in content.items():
         if key not in plain:
             lines += _section(key, value)
-    return "\n".join(lines)
+    return lines
 
 
 def published_words(spec: str, paper: Paper) -> list[str]:

@@ -1,15 +1,21 @@
-"""The page of one training run: what it did, and how it went."""
+"""The page of one training run: the command and the settings that made it, and how it went."""
 
-from hyperproto.recipes import Recipe
+import numpy as np
+
+from hyperproto.methods.stored import watched_classes
+from hyperproto.recipes import Recipe, parse
 from hyperproto.reports import figures
 from hyperproto.reports.page import Page
+from hyperproto.reports.recipe_text import settings_lines
 from hyperproto.training import Run
-from hyperproto.training.metrics import validated
+from hyperproto.training.metrics import METRICS, validated
+
+NO_LOSS = {"step", *METRICS, "ci95", "precision", "recall", "radii", "radius_spread"}  # of what a run logs
 
 
 def write_run_page(run: Run, recipe: Recipe, command: str) -> None:
-    """Write report.html into the run's folder."""
-    metrics = run.read_metrics()
+    """Write report.html into the run's folder; `command` is the complete command line, its `-o` included."""
+    config, metrics = run.read_config(), run.read_metrics()
     metric, validations = validated(metrics)
     page = Page(f"Run {run.folder.name}", recipe.description)
     page.command(command)
@@ -22,7 +28,26 @@ def write_run_page(run: Run, recipe: Recipe, command: str) -> None:
         f"{task.episodes} episodes, seed {task.seed}; 95 % intervals over episodes. The best of these chose the "
         "weights: report other episodes."
     )
-    page.picture(figures.training_curves(metrics, f"Loss and validation {metric}"), "Over the training steps.")
-    if "radii" in metrics[0]:
-        page.picture(figures.radius_curves(metrics, "Learned radii, centred"), "Of some training classes.")
+    page.picture(
+        figures.training_curves(
+            {part: [row[part] for row in metrics] for part in sorted(metrics[0].keys() - NO_LOSS)},
+            [row["step"] for row in metrics],
+            metric,
+            [(row["step"], row[metric], row["ci95"]) for row in validations],
+            f"Loss and validation {metric}",
+        ),
+        "Over the training steps.",
+    )
+    watched = [row for row in metrics if "radii" in row]
+    if watched:
+        names = [f"class {n}" for n in watched_classes(config["n_classes"]).tolist()]
+        radii = np.array([row["radii"] for row in watched])
+        page.picture(
+            figures.radius_curves([row["step"] for row in watched], radii, names, "Learned radii, centred"),
+            f"Of {len(names)} of the {config['n_classes']} training classes, numbered as in the data.",
+        )
+    page.heading("Settings")
+    page.text("All of them, as they were resolved: what recipe and command say, and what follows from the data.")
+    page.code("\n".join(settings_lines(parse(config["recipe"], str(run.config)))))
+    page.note(f"hyperproto {config['version']}; {config['n_classes']} classes; data digest {config['data_digest']}.")
     page.write(run.folder / "report.html")
