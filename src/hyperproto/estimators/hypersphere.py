@@ -19,7 +19,7 @@ from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
-from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region, check_mode
+from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
 from hyperproto.transforms import TRANSFORMS
@@ -145,9 +145,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         An example of weight w counts as w examples; w need not be whole.
         """
         chosen = self._chosen(fitting=True)
-        unit = _scales_rows(chosen, _closed_form(chosen))
+        form = _closed_form(chosen)
         batch = self._batch(X, y, sample_weight, reset=True)
-        memory = Memory(batch[0].shape[1], batch[0].dtype, unit, self.store_support)
+        memory = Memory(batch[0].shape[1], batch[0].dtype, _scales_rows(chosen, form), self.store_support)
+        memory.checked = (_VALUES(chosen), form)
         with np.errstate(over="ignore", invalid="ignore"):
             memory.add(*batch)
         if not memory.finite:  # as it is not if any row is not
@@ -468,13 +469,11 @@ def _closed_form(chosen: Any) -> ClosedForm:
     """Check the parameters, alone and together, and return how they fit a region."""
     _check_parameters(chosen)
     region = REGIONS[chosen.region]
-    check_mode(region, chosen.fit_mode)
+    options = {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
+    form = ClosedForm(region, chosen.fit_mode, options)
     check_radius_distance(chosen.radius_distance, chosen.squared)
     if chosen.radius_distance != "squared" and (chosen.region, chosen.fit_mode) != ("sphere", "paper"):
         raise ConfigError("radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius")
-    form = ClosedForm(
-        region, chosen.fit_mode, {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
-    )
     if not chosen.store_support:
         moves = "feature_transform='center-unit' moves them all; use 'unit' or 'none'"
         judges = "coverage judges each of them; use coverage=None"

@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least, positive, root, row_squares
+from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least, positive, root
 
 NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, but for rounding
 PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
@@ -241,7 +241,7 @@ class FlatStatistics(ExampleStatistics):
     @cached_property
     def lengths(self) -> Doubles:
         """||x - mean of its class||^2 (S,)."""
-        lengths: Doubles = row_squares(self.residual)
+        lengths: Doubles = np.vecdot(self.residual, self.residual)
         return lengths
 
     def sum(self, values: Doubles) -> Any:
@@ -344,9 +344,10 @@ def squares_about(mean: Doubles, rows: Floats, labels: Indices, weights: Doubles
         difference = room[: len(labels[part])]
         np.take(near, labels[part], axis=0, out=difference, mode="clip")
         np.subtract(rows[part], difference, out=difference)
-        lengths = row_squares(difference)
+        lengths = np.vecdot(difference, difference)
         squares += sum_by_label(labels[part], lengths if weights is None else weights[part] * lengths, way)
-    rounding = sum_by_label(labels, weights, way) * row_squares(mean - near)
+    rounded = mean - near
+    rounding = sum_by_label(labels, weights, way) * np.vecdot(rounded, rounded)
     exact: Doubles = np.maximum(squares - rounding, 0.0)
     return exact
 
@@ -377,7 +378,7 @@ def _middle(rows: Floats) -> Floats:
     """A point that float32 rows lie about, or 0 if that is near enough: moving them takes time."""
     sample = rows[:: max(1, len(rows) // SAMPLE)].astype(np.float64)
     middle = sample.mean(axis=0)
-    far = rows.dtype != np.float64 and middle @ middle > 4 * row_squares(sample - middle).mean()
+    far = rows.dtype != np.float64 and middle @ middle > 4 * np.vecdot(sample - middle, sample - middle).mean()
     found: Floats = (middle if far else np.zeros_like(middle)).astype(rows.dtype)
     return found
 
