@@ -4,6 +4,7 @@ import importlib.util
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hyperproto.regions import Sphere
 from hyperproto.regions.bayes import effective_count
 
 
-def naive_bayes(x, y, worth=None):
+def naive_bayes(x: Any, y: Any, worth: Any = None) -> Any:
     """Return centres, radii, A, v, k and extents, for labels 0 to N - 1 that all occur."""
     size, dim = x.shape
     way = y.max() + 1
@@ -38,7 +39,7 @@ def naive_bayes(x, y, worth=None):
         strength = (1 - shrinkage) / (ridge * dof)
     z = [whiten @ m for m in mean]
 
-    shares = [[] for _ in range(way)]  # leave-one-out squared distances, for classes of two or more
+    shares: list[list[float]] = [[] for _ in range(way)]  # leave-one-out squared distances, for classes of two or more
     for i in range(size):
         k = shots[y[i]]
         if k > 1:
@@ -67,7 +68,7 @@ def naive_bayes(x, y, worth=None):
 
 
 @st.composite
-def supports(draw):
+def supports(draw: st.DrawFn) -> Any:
     """Unequal counts, S < D and S > D, one shot, one class, identical points, and scatter far from round."""
     shots = draw(st.lists(st.integers(1, 7), min_size=1, max_size=5))
     dim = draw(st.integers(2, 24))
@@ -79,18 +80,19 @@ def supports(draw):
     return x + noise * scale * rng.normal(size=x.shape), y
 
 
-def apart(a, b):
+def apart(a: Any, b: Any) -> Any:
     return np.max(np.abs(np.asarray(a) - b) / (1 + np.abs(b)), initial=0)
 
 
 @settings(deadline=None, max_examples=200)
 @given(supports())
-def test_bayes_is_the_formula(case):
+def test_bayes_is_the_formula(case: Any) -> None:
     x, y = case
     q = np.random.default_rng(1).normal(size=(5, x.shape[1]))
     centers, eps, whiten, v, ratio, extents = naive_bayes(x, y)
     expected = np.array([[sum((whiten @ p - c) ** 2) - e for c, e in zip(centers, eps, strict=True)] for p in q])
     sphere = Sphere.fit(x, y, y.max() + 1)
+    assert sphere.whiten is not None
     assert apart(sphere.whiten(np.eye(x.shape[1])), whiten) < 1e-9
     assert apart(sphere.center, centers) < 1e-9
     assert apart(sphere.bias_radius, eps) < 1e-9
@@ -102,7 +104,7 @@ def test_bayes_is_the_formula(case):
     assert apart(plain.measure(q) ** 2, np.maximum(expected, 0)) < 1e-9
 
 
-def naive_worth(y, groups, correlation):
+def naive_worth(y: Any, groups: Any, correlation: Any) -> Any:
     """Each class in each group counts for m / (1 + (m - 1) r)."""
     worth = [0.0] * (y.max() + 1)
     for n in range(len(worth)):
@@ -114,7 +116,7 @@ def naive_worth(y, groups, correlation):
 
 @settings(deadline=None, max_examples=100)
 @given(supports(), st.sampled_from([0.0, 0.2, 1.0]), st.integers(1, 4), st.integers(0, 100))
-def test_examples_of_one_group_are_believed_less(case, correlation, n_groups, seed):
+def test_examples_of_one_group_are_believed_less(case: Any, correlation: Any, n_groups: Any, seed: int) -> None:
     x, y = case
     groups = np.random.default_rng(seed).integers(0, n_groups, len(y))
     worth = naive_worth(y, groups, correlation)
@@ -134,21 +136,21 @@ def test_examples_of_one_group_are_believed_less(case, correlation, n_groups, se
         assert count.tolist() == pytest.approx([len(set(groups[y == n].tolist())) for n in range(way)])
 
 
-def test_only_bayes_asks_how_far_examples_are_believed(rng):
+def test_only_bayes_asks_how_far_examples_are_believed(rng: np.random.Generator) -> None:
     with pytest.raises(ConfigError, match="only the fit mode 'bayes' asks how far examples are to be believed; 'unbi"):
         Sphere.fit(
             rng.normal(size=(4, 2)), np.array([0, 0, 1, 1]), 2, mode="unbiased", groups=np.arange(4), correlation=0.5
         )
 
 
-def test_the_drawn_supports_do_whiten(rng):
+def test_the_drawn_supports_do_whiten(rng: np.random.Generator) -> None:
     """Guards the test above: round scatter of few points has OAS 1 and no whitening at all."""
     y = np.repeat(np.arange(3), 5)
     x = rng.normal(size=(15, 20)) * np.exp(rng.normal(size=20) * 2)
     assert np.abs(naive_bayes(x, y)[2] - np.eye(20)).max() > 0.1
 
 
-def test_an_example_that_is_the_covariance(rng):
+def test_an_example_that_is_the_covariance(rng: np.random.Generator) -> None:
     """One pair far apart, forty close: left out, that pair would be endlessly far, so its leverage is bounded."""
     y = np.repeat(np.arange(41), 2)
     x = 0.01 * rng.normal(size=(82, 100))
@@ -161,29 +163,33 @@ def test_an_example_that_is_the_covariance(rng):
     assert apart(sphere.extent_radius, extents) < 1e-9
 
 
-def test_one_dimension_is_not_whitened(rng):
+def test_one_dimension_is_not_whitened(rng: np.random.Generator) -> None:
     """OAS is 0 / 0 there, and rounding must not make a number of it."""
     for size in range(5, 40):
-        assert Sphere.fit(rng.normal(size=(size, 1)), np.arange(size) % 3, 3).whiten(np.eye(1)) == 1
+        found = Sphere.fit(rng.normal(size=(size, 1)), np.arange(size) % 3, 3).whiten
+        assert found is not None
+        assert found(np.eye(1)) == 1
 
 
 @pytest.fixture(scope="module")
-def shared():
+def shared() -> Any:
     data = os.environ.get("HYPERPROTO_DATA")
     path = Path(data).parent / "reference" / "bayes_regions.py" if data else Path()
     if not path.is_file():
         pytest.skip("no reference/bayes_regions.py beside the folder that HYPERPROTO_DATA names")
     spec = importlib.util.spec_from_file_location("bayes_regions", path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.mark.data
-def test_bayes_is_the_shared_reference(shared):
+def test_bayes_is_the_shared_reference(shared: Any) -> None:
     @settings(deadline=None, max_examples=100)
     @given(supports())
-    def check(case):
+    def check(case: Any) -> None:
         x, y = case
         _, weights, bias, scatter, ratio = shared.fit(x, y)
         sphere = Sphere.fit(x, y, y.max() + 1)

@@ -1,6 +1,7 @@
 """The Gaussian's measure, sigma and unbiased form, against loops."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +15,20 @@ WAY, DIM = 4, 5
 
 
 @pytest.fixture
-def x(rng):
+def x(rng: np.random.Generator) -> Any:
     return rng.normal(size=(len(Y), DIM)) * (1 + Y[:, None])
 
 
 @pytest.fixture
-def q(rng):
+def q(rng: np.random.Generator) -> Any:
     return rng.normal(size=(6, DIM))
 
 
-def squares(x, n):
+def squares(x: Any, n: int) -> Any:
     return sum(sum((row - x[n == Y].mean(0)) ** 2) for row in x[n == Y])
 
 
-def test_measure_is_minus_the_log_density(rng, q):
+def test_measure_is_minus_the_log_density(rng: np.random.Generator, q: Any) -> None:
     z, sigma = rng.normal(size=(3, DIM)), np.array([0.5, 1.0, -2.0])  # a stored sigma counts by its size
     expected = [
         [-stats.multivariate_normal(z[n], sigma[n] ** 2 * np.eye(DIM)).logpdf(point) for n in range(3)] for point in q
@@ -36,8 +37,8 @@ def test_measure_is_minus_the_log_density(rng, q):
 
 
 @pytest.mark.parametrize(("reading", "divisor"), [("ml", DIM), ("eq3", 1)])
-def test_paper_sigma(x, reading, divisor):
-    shots = [(n == Y).sum() for n in range(WAY)]
+def test_paper_sigma(x: Any, reading: Any, divisor: Any) -> None:
+    shots = [np.equal(n, Y).sum() for n in range(WAY)]
     expected = [math.sqrt(squares(x, n) / shots[n] / divisor) for n in range(3)]
     pooled = sum(squares(x, n) for n in range(3)) / sum(shots[:3])
     fitted = Gaussian.fit(x, Y, WAY, mode="paper", sigma=reading)
@@ -45,11 +46,11 @@ def test_paper_sigma(x, reading, divisor):
     np.testing.assert_array_equal(fitted.bias_radius, np.zeros(WAY))
 
 
-def test_unbiased_measure(x, q):
+def test_unbiased_measure(x: Any, q: Any) -> None:
     total = sum(squares(x, n) for n in range(WAY))
 
-    def measure(point, n):
-        k = (n == Y).sum()
+    def measure(point: Any, n: int) -> Any:
+        k = np.equal(n, Y).sum()
         nu, ss = (DIM * (k - 1), squares(x, n)) if k > 1 else (DIM * (len(Y) - WAY), total)
         s2 = ss / nu
         d2 = sum((point - x[n == Y].mean(0)) ** 2)
@@ -60,6 +61,6 @@ def test_unbiased_measure(x, q):
     np.testing.assert_allclose(Gaussian.fit(x, Y, WAY).measure(q), expected, rtol=1e-9)
 
 
-def test_digamma():
+def test_digamma() -> None:
     x = np.concatenate([np.arange(1, 200) / 2, [1e3, 1e6]])
     np.testing.assert_allclose(digamma(x), special.psi(x), rtol=1e-12, atol=1e-12)

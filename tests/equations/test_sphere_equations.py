@@ -1,5 +1,7 @@
 """Equations 1-3, and the unbiased radius, against loops that read like the formulas."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,43 +13,43 @@ WAY = 3
 
 
 @pytest.fixture
-def x(rng):
+def x(rng: np.random.Generator) -> Any:
     return rng.normal(size=(len(Y), 6)) + 2 * Y[:, None]
 
 
 @pytest.fixture
-def q(rng):
+def q(rng: np.random.Generator) -> Any:
     return rng.normal(size=(7, 6))
 
 
-def center(x, n):
-    return sum(x[i] for i in range(len(Y)) if Y[i] == n) / (n == Y).sum()
+def center(x: Any, n: int) -> Any:
+    return sum(x[i] for i in range(len(Y)) if Y[i] == n) / np.equal(n, Y).sum()
 
 
-def squares(x, n):
+def squares(x: Any, n: int) -> Any:
     return sum(((x[i] - center(x, n)) ** 2).sum() for i in range(len(Y)) if Y[i] == n)
 
 
-def pooled(x):
+def pooled(x: Any) -> Any:
     return sum(squares(x, n) for n in range(WAY)) / (len(Y) - WAY)
 
 
-def extent(x, n):
-    k = (n == Y).sum()
+def extent(x: Any, n: int) -> Any:
+    k = np.equal(n, Y).sum()
     v = squares(x, n) / (k - 1) if k > 1 else pooled(x)
     return np.sqrt(v * (1 + 1 / k))
 
 
-def table(q, measure):
+def table(q: Any, measure: Any) -> Any:
     return np.array([[measure(point, n) for n in range(WAY)] for point in q])
 
 
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize("weight", [1.0, 0.3])
-def test_paper_is_equations_2_and_3(x, q, squared, weight):
+def test_paper_is_equations_2_and_3(x: Any, q: Any, squared: bool, weight: Any) -> None:
     power = 2 if squared else 1
 
-    def measure(point, n):
+    def measure(point: Any, n: int) -> Any:
         distances = [np.linalg.norm(x[i] - center(x, n)) ** power for i in range(len(Y)) if Y[i] == n]
         return np.linalg.norm(point - center(x, n)) ** power - weight * np.mean(distances)
 
@@ -56,8 +58,8 @@ def test_paper_is_equations_2_and_3(x, q, squared, weight):
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3])
-def test_the_radius_may_be_a_mean_of_plain_distances_beside_the_squared_measure(x, q, weight):
-    def measure(point, n):
+def test_the_radius_may_be_a_mean_of_plain_distances_beside_the_squared_measure(x: Any, q: Any, weight: Any) -> None:
+    def measure(point: Any, n: int) -> Any:
         distances = [np.linalg.norm(x[i] - center(x, n)) for i in range(len(Y)) if Y[i] == n]
         return ((point - center(x, n)) ** 2).sum() - weight * np.mean(distances)
 
@@ -68,7 +70,7 @@ def test_the_radius_may_be_a_mean_of_plain_distances_beside_the_squared_measure(
     np.testing.assert_allclose((q**2).sum(1)[:, None] - (q @ weights + bias), table(q, measure), rtol=1e-9, atol=1e-9)
 
 
-def test_readings_of_the_radius_that_make_no_sense(x):
+def test_readings_of_the_radius_that_make_no_sense(x: Any) -> None:
     with pytest.raises(ConfigError, match="'plain' goes with the squared measure; with squared=False the radius is"):
         Sphere.fit(x, Y, WAY, mode="paper", radius_distance="plain", squared=False)
     with pytest.raises(ConfigError, match=r"a reading of eq\. 3; the fit mode 'bayes' has no such radius: use 'paper'"):
@@ -77,9 +79,9 @@ def test_readings_of_the_radius_that_make_no_sense(x):
         Sphere.fit(x, Y, WAY, mode="paper", radius_distance="plan")
 
 
-def test_unbiased_subtracts_pooled_scatter_over_count(x, q):
-    def squared(point, n):
-        return ((point - center(x, n)) ** 2).sum() - pooled(x) / (n == Y).sum()
+def test_unbiased_subtracts_pooled_scatter_over_count(x: Any, q: Any) -> None:
+    def squared(point: Any, n: int) -> Any:
+        return ((point - center(x, n)) ** 2).sum() - pooled(x) / np.equal(n, Y).sum()
 
     np.testing.assert_allclose(Sphere.fit(x, Y, WAY, mode="unbiased").measure(q), table(q, squared), rtol=1e-9)
     plain = Sphere.fit(x, Y, WAY, mode="unbiased", squared=False)
@@ -91,7 +93,7 @@ def test_unbiased_subtracts_pooled_scatter_over_count(x, q):
 
 
 @pytest.mark.parametrize("squared", [True, False])
-def test_point_is_the_distance_to_the_mean(x, q, squared):
+def test_point_is_the_distance_to_the_mean(x: Any, q: Any, squared: bool) -> None:
     expected = table(q, lambda point, n: np.linalg.norm(point - center(x, n)) ** (2 if squared else 1))
     for region in (Point.fit(x, Y, WAY, squared=squared), Sphere.fit(x, Y, WAY, mode="point", squared=squared)):
         np.testing.assert_allclose(region.measure(q), expected, rtol=1e-9)
@@ -99,7 +101,7 @@ def test_point_is_the_distance_to_the_mean(x, q, squared):
 
 
 @pytest.mark.parametrize("region", [Point.fit, lambda *a: Sphere.fit(*a, mode="unbiased")])
-def test_extent_and_inside(x, q, region):
+def test_extent_and_inside(x: Any, q: Any, region: Any) -> None:
     fitted = region(x, Y, WAY)
     np.testing.assert_allclose(fitted.extent_radius, [extent(x, n) for n in range(WAY)])
     near = np.concatenate([q, x])

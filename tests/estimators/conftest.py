@@ -1,5 +1,8 @@
 """Small classes, unequal and far from round."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +13,7 @@ from tests.helpers.items import bert, files, nothing_loaded
 __all__ = ["bert", "files", "nothing_loaded"]
 
 MODES = [(name, mode) for name, region in REGIONS.items() for mode in region.modes]
-SETTINGS = [
+SETTINGS: list[dict[str, Any]] = [
     *({"region": region, "fit_mode": mode, "feature_transform": "none"} for region, mode in MODES),
     {"fit_mode": "bayes", "feature_transform": "unit"},
     {"fit_mode": "unbiased", "feature_transform": "unit"},
@@ -21,10 +24,12 @@ SETTINGS = [
     {"region": "point", "fit_mode": "point", "squared": False},
 ]
 IDS = ["-".join(str(value) for value in settings.values()) for settings in SETTINGS]
-LATE = [{"fit_mode": mode, "feature_transform": "center-unit"} for mode in ("bayes", "unbiased")]
+LATE: list[dict[str, Any]] = [{"fit_mode": mode, "feature_transform": "center-unit"} for mode in ("bayes", "unbiased")]
 
 
-def blobs(shots=(6, 1, 3, 2), dim=5, seed=0, noise=1.0, apart=2.0):
+def blobs(
+    shots: Sequence[int] = (6, 1, 3, 2), dim: int = 5, seed: int = 0, noise: float = 1.0, apart: float = 2.0
+) -> Any:
     """Vectors and labels "a", "b", ... of classes of these sizes, mixed."""
     random = np.random.default_rng(seed)
     labels = random.permutation(np.repeat(np.arange(len(shots)), shots))
@@ -33,7 +38,7 @@ def blobs(shots=(6, 1, 3, 2), dim=5, seed=0, noise=1.0, apart=2.0):
     return x, np.array([chr(ord("a") + n) for n in labels])
 
 
-def everything(model, q):
+def everything(model: HypersphereClassifier, q: Any) -> Any:
     """What a user can see of a fitted classifier, as arrays by name."""
     seen = {
         "measure": model.measure(q),
@@ -50,7 +55,9 @@ def everything(model, q):
     return seen
 
 
-def assert_equal_models(one, other, q, tolerance=1e-6):
+def assert_equal_models(
+    one: HypersphereClassifier, other: HypersphereClassifier, q: Any, tolerance: float = 1e-6
+) -> None:
     assert one.classes_.tolist() == other.classes_.tolist()
     a, b = everything(one, q), everything(other, q)
     for name in a:
@@ -58,11 +65,11 @@ def assert_equal_models(one, other, q, tolerance=1e-6):
 
 
 @pytest.fixture(params=SETTINGS, ids=IDS)
-def choice(request):
+def choice(request: pytest.FixtureRequest) -> Any:
     """The settings of a classifier, in every region and mode."""
     return request.param
 
 
 @pytest.fixture
-def make(choice):
+def make(choice: dict[str, Any]) -> Any:
     return lambda **more: HypersphereClassifier(**{**choice, **more})

@@ -1,6 +1,7 @@
 """None of these: scores and thresholds against loops of fits, and the coverage that was asked for on fresh data."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from hyperproto.estimators.confidence import enough as enough_examples
 from hyperproto.estimators.confidence import quantile, rank
 from tests.estimators.conftest import assert_equal_models, blobs
 
-PLAIN = {"fit_mode": "point", "feature_transform": "none"}
+PLAIN: dict[str, Any] = {"fit_mode": "point", "feature_transform": "none"}
+CHOICES: list[dict[str, Any]] = [{}, {"guarantee": True}, {"class_thresholds": True}]
 
 
-def naive_scale(x, y, n):
+def naive_scale(x: Any, y: Any, n: Any) -> Any:
     """Usual distance of a new example to the mean of class n; None if nobody can tell."""
     own = x[y == n]
     squares = {m: ((x[y == m] - x[y == m].mean(0)) ** 2).sum() for m in np.unique(y)}
@@ -30,7 +32,7 @@ def naive_scale(x, y, n):
     return math.sqrt((pooled + trust * (scatter - pooled)) * (1 + 1 / k))
 
 
-def naive_scores(x, y):
+def naive_scores(x: Any, y: Any) -> Any:
     """The score of each example, by forgetting it and measuring afresh."""
     scores = []
     for i in range(len(x)):
@@ -42,14 +44,14 @@ def naive_scores(x, y):
 
 
 @st.composite
-def supports(draw):
+def supports(draw: st.DrawFn) -> Any:
     shots = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
     return blobs(shots, dim=draw(st.sampled_from([1, 3, 12])), seed=draw(st.integers(0, 2**31)))
 
 
 @settings(deadline=None, max_examples=80)
 @given(supports())
-def test_scores_are_those_of_a_loop(case):
+def test_scores_are_those_of_a_loop(case: Any) -> None:
     x, y = case
     model = HypersphereClassifier(**PLAIN).fit(x, y)
     np.testing.assert_allclose(model._model().conformal.scores, naive_scores(x, y), rtol=1e-6)
@@ -63,16 +65,16 @@ def test_scores_are_those_of_a_loop(case):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=30), st.floats(0.05, 0.95), st.integers(0, 2**31))
-def test_the_threshold_is_the_score_of_the_right_rank(scores, coverage, seed):
+def test_the_threshold_is_the_score_of_the_right_rank(scores: Any, coverage: float, seed: int) -> None:
     weights = np.random.default_rng(seed).integers(1, 4, len(scores))
     repeated = sorted(np.repeat(scores, weights))
     k = math.ceil(coverage * (len(repeated) + 1) - 1e-9)
     expected = repeated[k - 1] if k <= len(repeated) else math.inf
-    assert quantile(np.array(scores), weights * 1.0, coverage) == expected
+    assert quantile(np.array(scores), weights.astype(np.float64), coverage) == expected
 
 
 @pytest.mark.parametrize(("coverage", "enough"), [(0.8, 4), (0.9, 9), (0.95, 19), (0.99, 99)])
-def test_how_many_examples_are_enough(coverage, enough):
+def test_how_many_examples_are_enough(coverage: float, enough: Any) -> None:
     """ceil(1 / alpha) - 1, in spite of rounding: 1 / (1 - 0.9) is above 10."""
     assert rank(coverage, enough) <= enough
     assert rank(coverage, enough - 1) > enough - 1
@@ -80,7 +82,7 @@ def test_how_many_examples_are_enough(coverage, enough):
 
 
 @pytest.mark.parametrize("by_class", [False, True])
-def test_thresholds_are_those_of_a_loop(by_class):
+def test_thresholds_are_those_of_a_loop(by_class: Any) -> None:
     x, y = blobs((9, 3, 12, 1), seed=8)
     model = HypersphereClassifier(**PLAIN, coverage=0.9, class_thresholds=by_class).fit(x, y)
     scores = naive_scores(x, y)
@@ -93,7 +95,7 @@ def test_thresholds_are_those_of_a_loop(by_class):
     np.testing.assert_array_equal(model.predict_set(q), away <= model.thresholds_)
 
 
-def test_the_same_thresholds_whatever_classifies():
+def test_the_same_thresholds_whatever_classifies() -> None:
     x, y = blobs((9, 3, 12, 1), seed=8)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     first = HypersphereClassifier(coverage=0.9).fit(x, y).thresholds_
@@ -101,7 +103,7 @@ def test_the_same_thresholds_whatever_classifies():
         np.testing.assert_allclose(HypersphereClassifier(coverage=0.9, **settings_).fit(x, y).thresholds_, first)
 
 
-def jackknife_plus(x, y, q, label, coverage):
+def jackknife_plus(x: Any, y: Any, q: Any, label: Any, coverage: float) -> Any:
     """Whether jackknife+ finds the label plausible for q: each left-out model judges both its example and q."""
     scores = naive_scores(x, y)
     against = 0
@@ -115,7 +117,7 @@ def jackknife_plus(x, y, q, label, coverage):
     return against < coverage * (len(x) + 1) - 1e-9
 
 
-def test_with_a_guarantee_the_sets_hold_those_of_jackknife_plus():
+def test_with_a_guarantee_the_sets_hold_those_of_jackknife_plus() -> None:
     """So their coverage is certain, for any distribution, to be 2 * coverage - 1 at least."""
     x, y = blobs((4, 5, 6), seed=11, dim=3)
     random = np.random.default_rng(2)
@@ -129,7 +131,7 @@ def test_with_a_guarantee_the_sets_hold_those_of_jackknife_plus():
         assert abs(plain.mean() - theirs.mean()) < 0.15
 
 
-def test_with_a_guarantee_examples_that_are_alone_count_as_far():
+def test_with_a_guarantee_examples_that_are_alone_count_as_far() -> None:
     x, y = blobs((8, 1, 1, 1, 1), seed=0)
     for guarantee, infinite in ((False, False), (True, True)):
         model = HypersphereClassifier(**PLAIN, coverage=0.8, guarantee=guarantee).fit(x, y)
@@ -143,20 +145,21 @@ def test_with_a_guarantee_examples_that_are_alone_count_as_far():
             assert np.isfinite(model.thresholds_).all()
 
 
-def test_one_pair_is_too_little_for_anything():
+def test_one_pair_is_too_little_for_anything() -> None:
     """Without one of the two no scatter is left, so nothing can be scored."""
     x, y = blobs((2, 1, 1))
-    for options in ({}, {"guarantee": True}, {"class_thresholds": True}):
+    for options in CHOICES:
         model = HypersphereClassifier(coverage=0.5, **options).fit(x, y)
         with pytest.warns(UserWarning, match="there are 0 of 4"):
             assert np.isinf(model.thresholds_).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"guarantee": True}, {"class_thresholds": True}])
+@pytest.mark.parametrize("options", CHOICES)
 @pytest.mark.parametrize("shots", [(5,) * 12, (2, 3, 4, 6, 8, 12) * 2, (20,) * 3])
-def test_coverage_on_fresh_data(options, shots):
+def test_coverage_on_fresh_data(options: dict[str, Any], shots: tuple[int, ...]) -> None:
     """Many draws of examples, each judged by many fresh vectors of its classes, which come as often as the examples."""
-    covered, by_class = {0.8: [], 0.9: []}, []
+    covered: dict[float, list[Any]] = {0.8: [], 0.9: []}
+    by_class: list[Any] = []
     for seed in range(40):
         random = np.random.default_rng(seed)
         labels = np.repeat(np.arange(len(shots)), shots)
@@ -179,7 +182,7 @@ def test_coverage_on_fresh_data(options, shots):
         assert np.min(np.mean(by_class, axis=0)) > 0.75
 
 
-def test_strangers_are_none_of_these():
+def test_strangers_are_none_of_these() -> None:
     random = np.random.default_rng(0)
     centers = 3 * random.normal(size=(6, 10))
     y = np.repeat(list("abcdef"), 8)
@@ -197,12 +200,17 @@ def test_strangers_are_none_of_these():
     assert model.score(strangers, np.full(200, "none of these")) > 0.95
 
 
-def test_the_best_of_the_plausible_classes_is_named():
+def test_the_best_of_the_plausible_classes_is_named() -> None:
     """Between a wide class and a narrow one the mean of the narrow one may be nearer, and yet out of the question."""
     random = np.random.default_rng(3)
     x = np.vstack([3 * random.normal(size=(30, 3)), 4 + 0.1 * random.normal(size=(30, 3))])
     y = np.repeat(["wide", "narrow"], 30)
-    settings_ = {"fit_mode": "point", "feature_transform": "none", "coverage": 0.9, "class_thresholds": True}
+    settings_: dict[str, Any] = {
+        "fit_mode": "point",
+        "feature_transform": "none",
+        "coverage": 0.9,
+        "class_thresholds": True,
+    }
     model = HypersphereClassifier(**settings_).fit(x, y)
     q = np.linspace(0, 12, 50)[:, None] * np.ones(3)
     sets, measure, chosen = model.predict_set(q), model.measure(q), model.predict(q)
@@ -223,7 +231,7 @@ def test_the_best_of_the_plausible_classes_is_named():
         (["a", "b"], 0, 0),
     ],
 )
-def test_what_a_rejection_is_called(labels, reject, expected):
+def test_what_a_rejection_is_called(labels: Any, reject: Any, expected: Any) -> None:
     x, y = blobs((12, 12), apart=1.0)
     y = [labels[label == "b"] for label in y]
     model = HypersphereClassifier(**PLAIN, coverage=0.8, reject_label=reject).fit(x, y)
@@ -231,13 +239,13 @@ def test_what_a_rejection_is_called(labels, reject, expected):
     assert model.predict(x[:1]).tolist()[0] in labels
 
 
-def test_a_class_and_a_rejection_need_two_names():
+def test_a_class_and_a_rejection_need_two_names() -> None:
     model = HypersphereClassifier(coverage=0.8).fit(*blobs((12, 12))).set_params(reject_label="a")
     with pytest.raises(ConfigError, match="reject_label='a' is also a class; choose another"):
         model.predict(np.ones((1, 5)))
 
 
-def test_too_few_examples_reject_nobody_and_say_so():
+def test_too_few_examples_reject_nobody_and_say_so() -> None:
     x, y = blobs((4, 4))
     model = HypersphereClassifier(coverage=0.95).fit(x, y)
     with pytest.warns(
@@ -252,13 +260,13 @@ def test_too_few_examples_reject_nobody_and_say_so():
     np.testing.assert_allclose(one_shot.novelty(x[:2]), 0, atol=1e-7)
 
 
-def test_without_a_coverage_there_are_no_sets():
+def test_without_a_coverage_there_are_no_sets() -> None:
     model = HypersphereClassifier().fit(*blobs())
     with pytest.raises(ConfigError, match="without a coverage nothing is rejected; set coverage, for example to"):
         model.predict_set(np.ones((1, 5)))
 
 
-def test_updates_move_the_thresholds():
+def test_updates_move_the_thresholds() -> None:
     x, y = blobs((9, 3, 12, 1), seed=8)
     at_once = HypersphereClassifier(coverage=0.8).fit(x, y)
     in_parts = HypersphereClassifier(coverage=0.8).fit(x[:9], y[:9])
@@ -269,10 +277,10 @@ def test_updates_move_the_thresholds():
     assert_equal_models(in_parts, at_once, x)
 
 
-def test_weights_are_repetitions_here_too():
+def test_weights_are_repetitions_here_too() -> None:
     x, y = blobs((9, 3, 8, 1), seed=8)
     weights = np.random.default_rng(0).integers(1, 4, len(x))
-    for options in ({}, {"guarantee": True}, {"class_thresholds": True}):
+    for options in CHOICES:
         weighted = HypersphereClassifier(coverage=0.8, **options).fit(x, y, weights)
         repeated = HypersphereClassifier(coverage=0.8, **options).fit(
             np.repeat(x, weights, axis=0), np.repeat(y, weights)

@@ -3,6 +3,8 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hyperproto.estimators.doctor import Confusion
 from tests.estimators.conftest import blobs
 
 
-def planted(mode="bayes", region="sphere"):
+def planted(mode: str = "bayes", region: Any = "sphere") -> Any:
     """Six classes: c close to d; one example of e labelled f; one of a far away; b has a single example."""
     random = np.random.default_rng(0)
     centers = 4 * random.normal(size=(6, 8))
@@ -31,7 +33,7 @@ def planted(mode="bayes", region="sphere"):
 
 
 @pytest.mark.parametrize(("region", "mode"), [("sphere", "bayes"), ("sphere", "unbiased"), ("point", "point")])
-def test_planted_troubles_are_found(region, mode):
+def test_planted_troubles_are_found(region: Any, mode: str) -> None:
     model, wrong = planted(mode, region)
     found = model.diagnose()
     by_label = {report.label: report for report in found.classes}
@@ -49,7 +51,7 @@ def test_planted_troubles_are_found(region, mode):
     np.testing.assert_allclose([report.extent for report in found.classes], model.extents_)
 
 
-def test_many_wrong_labels_do_not_hide_each_other():
+def test_many_wrong_labels_do_not_hide_each_other() -> None:
     """Six of forty-eight: each is judged by others that are wrong too."""
     random = np.random.default_rng(1)
     x = np.repeat(6 * np.eye(6, 8), 8, axis=0) + random.normal(size=(48, 8))
@@ -61,17 +63,17 @@ def test_many_wrong_labels_do_not_hide_each_other():
     assert all(report.suggestion == report.example // 8 for report in found.mislabelled)
 
 
-def test_clean_classes_are_left_in_peace():
+def test_clean_classes_are_left_in_peace() -> None:
     random = np.random.default_rng(1)
     x = np.repeat(20 * np.eye(5, 8), 12, axis=0) + random.normal(size=(60, 8))
     found = HypersphereClassifier().fit(x, np.repeat(list("abcde"), 12)).diagnose()
     assert found.mislabelled == ()
     assert len(found.outlying) <= 1
-    assert all(report.overlap < 0.01 for report in found.classes)
+    assert all(report.overlap is not None and report.overlap < 0.01 for report in found.classes)
 
 
 @pytest.mark.parametrize("shots", [1, 3, 20])
-def test_the_confusion_is_that_of_a_simulation(shots):
+def test_the_confusion_is_that_of_a_simulation(shots: int) -> None:
     """Two classes three apart, among far ones, in ten dimensions: how often is a fresh example of one mistaken?"""
     predicted, measured = [], []
     for seed in range(60):
@@ -89,7 +91,7 @@ def test_the_confusion_is_that_of_a_simulation(shots):
     assert np.mean(predicted) == pytest.approx(np.mean(measured), abs=0.035)
 
 
-def test_numbers_of_examples_are_those_of_all_that_ever_came():
+def test_numbers_of_examples_are_those_of_all_that_ever_came() -> None:
     model, wrong = planted()
     random = np.random.default_rng(5)
     weights = np.ones(3)
@@ -105,7 +107,7 @@ def test_numbers_of_examples_are_those_of_all_that_ever_came():
     assert wrong in {report.example for report in model.diagnose().mislabelled}
 
 
-def test_it_can_be_written_as_json():
+def test_it_can_be_written_as_json() -> None:
     model, _ = planted()
     content = json.loads(json.dumps(model.diagnose().to_dict()))
     assert content.keys() == {"classes", "outlying", "mislabelled", "would_gain_most"}
@@ -114,7 +116,7 @@ def test_it_can_be_written_as_json():
     assert content["outlying"][0].keys() == {"example", "label", "score"}
 
 
-def test_it_can_be_read():
+def test_it_can_be_read() -> None:
     model, wrong = planted()
     text = model.diagnose().table()
     lines = text.splitlines()
@@ -129,7 +131,7 @@ def test_it_can_be_read():
     assert max(map(len, lines)) < 100
 
 
-def test_examples_that_are_known_are_shown():
+def test_examples_that_are_known_are_shown() -> None:
     model, wrong = planted()
     found = replace(model.diagnose(), items={wrong: "a text " * 40, 1: "another\ntext"})
     assert found == model.diagnose()
@@ -144,7 +146,7 @@ def test_examples_that_are_known_are_shown():
     assert "    another text" in lines
 
 
-def test_long_lists_are_cut_and_long_names_too():
+def test_long_lists_are_cut_and_long_names_too() -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 4))
     y = np.array(["a name that goes on and on, much longer than any column", "b"])[random.integers(0, 2, 300)]
@@ -158,12 +160,13 @@ def test_long_lists_are_cut_and_long_names_too():
     assert "  ... and " in text
 
 
-def test_one_class_one_example_each_and_examples_that_do_not_differ():
+def test_one_class_one_example_each_and_examples_that_do_not_differ() -> None:
     one = HypersphereClassifier().fit(np.eye(3), ["a"] * 3).diagnose()
     assert (one.classes[0].rival, one.classes[0].overlap, one.mislabelled) == (None, None, ())
     single = HypersphereClassifier().fit(np.eye(3), list("abc")).diagnose()
     assert all(report.overlap is None for report in single.classes)
-    assert single.outlying == single.mislabelled == ()
+    assert single.outlying == ()
+    assert single.mislabelled == ()
     same = HypersphereClassifier().fit(np.repeat(np.eye(2), [3, 2], axis=0), list("aaabb")).diagnose()
     assert same.would_gain_most == "b"  # the smallest class, for want of anything better
     for found in (one, single, same):
@@ -175,7 +178,7 @@ def test_one_class_one_example_each_and_examples_that_do_not_differ():
 
 @pytest.mark.parametrize("shots", [(3,), (3, 2), (4, 1, 2), (3,) * 30])
 @pytest.mark.parametrize("dim", [1, 2, 9])
-def test_a_figure_of_any_size(shots, dim, tmp_path):
+def test_a_figure_of_any_size(shots: tuple[int, ...], dim: int, tmp_path: Path) -> None:
     x, y = blobs(shots, dim=dim)
     found = HypersphereClassifier(feature_transform="none").fit(x, y).diagnose()
     figure = found.figure()
@@ -192,7 +195,7 @@ def test_a_figure_of_any_size(shots, dim, tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_plane_shows_means_as_they_are_in_it_and_circles_about_most_examples():
+def test_the_plane_shows_means_as_they_are_in_it_and_circles_about_most_examples() -> None:
     x, y = blobs((6, 7, 5), dim=2)
     plane = HypersphereClassifier(feature_transform="none", fit_mode="point").fit(x, y).diagnose().plane
     model = HypersphereClassifier(feature_transform="none", fit_mode="point").fit(x, y)
@@ -206,7 +209,7 @@ def test_the_plane_shows_means_as_they_are_in_it_and_circles_about_most_examples
         assert np.isclose(plane.radii[n], np.sort(away)[int(np.ceil(0.8 * len(away))) - 1])
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch):
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     found = HypersphereClassifier().fit(*blobs()).diagnose()
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"drawn with matplotlib .*pip install 'hyperproto\[plots\]'"):

@@ -1,6 +1,9 @@
 """The scikit-learn contract, labels, weights, and what is the same as elsewhere."""
 
 import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +24,7 @@ X = np.random.default_rng(0).normal(size=(60, 5)) + np.repeat(np.eye(3, 5) * 3, 
 Y = np.repeat(["a", "b", "c"], 20)
 
 
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator] # scikit-learn has no types
     [
         HypersphereClassifier(),
         HypersphereClassifier(fit_mode="unbiased", feature_transform="none", store_support=False, temperature=1.0),
@@ -32,13 +35,13 @@ Y = np.repeat(["a", "b", "c"], 20)
         HypersphereClassifier(region="gaussian", fit_mode="unbiased", feature_transform="none"),
     ]
 )
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.parametrize(("region", "mode"), MODES)
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
-def test_every_region_and_mode(region, mode, transform):
+def test_every_region_and_mode(region: Any, mode: str, transform: str) -> None:
     model = HypersphereClassifier(region=region, fit_mode=mode, feature_transform=transform).fit(X, Y)
     assert model.score(X, Y) > 0.7
     assert model.centers_.shape == model.means_.shape == (3, 5)
@@ -53,7 +56,7 @@ def test_every_region_and_mode(region, mode, transform):
 
 @pytest.mark.parametrize(("region", "mode"), MODES)
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
-def test_the_measure_is_the_regions(region, mode, transform):
+def test_the_measure_is_the_regions(region: Any, mode: str, transform: str) -> None:
     """By hand: transform, fit the region, measure."""
     x, y = blobs((5, 1, 4), seed=3)
     q = np.random.default_rng(4).normal(size=(7, 5))
@@ -62,9 +65,9 @@ def test_the_measure_is_the_regions(region, mode, transform):
     np.testing.assert_allclose(model.mean_, shift * np.ones(5))
     if transform != "none":
         x, q = ((rows - shift) / np.linalg.norm(rows - shift, axis=1, keepdims=True) for rows in (x, q))
-    fitted = REGIONS[region].fit(x, np.searchsorted(list("abc"), y), 3, mode=mode)
+    fitted: Any = REGIONS[region].fit(x, np.searchsorted(list("abc"), y), 3, mode=mode)
     expected = fitted.measure(q, break_ties=True) if region == "cone" else fitted.measure(q)
-    tolerance = {"rtol": 1e-7, "atol": 1e-9}
+    tolerance: dict[str, Any] = {"rtol": 1e-7, "atol": 1e-9}
     original = np.random.default_rng(4).normal(size=(7, 5))
     np.testing.assert_allclose(model.measure(original), expected, **tolerance)
     np.testing.assert_allclose(model.decision_function(original), -expected, **tolerance)
@@ -76,7 +79,7 @@ def test_the_measure_is_the_regions(region, mode, transform):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_point_without_transform_is_nearest_centroid(dtype):
+def test_a_point_without_transform_is_nearest_centroid(dtype: Any) -> None:
     random = np.random.default_rng(2)
     x, q = random.normal(size=(300, 8)).astype(dtype), 3 * random.normal(size=(5000, 8)).astype(dtype)
     y = random.integers(0, 17, 300)
@@ -87,14 +90,14 @@ def test_a_point_without_transform_is_nearest_centroid(dtype):
         np.testing.assert_allclose(ours.centers_, theirs.centroids_, rtol=1e-5, atol=1e-6)
 
 
-def test_one_example_unequal_counts_one_class_and_zero_vectors():
+def test_one_example_unequal_counts_one_class_and_zero_vectors() -> None:
     rows = [0, 20, 21, 40, 41, 42, 43, 44]
     assert HypersphereClassifier().fit(X[rows], Y[rows]).score(X, Y) > 0.6
     assert HypersphereClassifier().fit(X[[0, 20, 40]], Y[[0, 20, 40]]).counts_.tolist() == [1, 1, 1]
     assert HypersphereClassifier().fit(np.vstack([X, np.zeros(5)]), [*Y, "a"]).predict(np.zeros((1, 5))).shape == (1,)
 
 
-def test_a_single_class(make):
+def test_a_single_class(make: Callable[..., HypersphereClassifier]) -> None:
     model = make().fit(X[:5], Y[:5])
     assert set(model.predict(X)) == {"a"}
     assert (model.predict_proba(X) == 1).all()
@@ -102,7 +105,7 @@ def test_a_single_class(make):
     assert model.temperature_ == 1
 
 
-def test_two_classes_decide_by_one_number(make):
+def test_two_classes_decide_by_one_number(make: Callable[..., HypersphereClassifier]) -> None:
     model = make().fit(X[:40], Y[:40])
     assert model.decision_function(X).shape == (60,)
     assert ((model.decision_function(X) > 0) == (model.predict(X) == "b")).all()
@@ -120,7 +123,7 @@ def test_two_classes_decide_by_one_number(make):
     ],
 )
 @pytest.mark.parametrize("kind", [list, np.array, lambda labels: np.array(labels, dtype=object)])
-def test_labels_of_any_kind(labels, sort, kind):
+def test_labels_of_any_kind(labels: Any, sort: Any, kind: Any) -> None:
     y = [labels[n] for n in np.repeat([0, 1, 2], 20)]
     if kind is np.array and len({type(label) is str for label in labels}) > 1 and not isinstance(labels[0], np.str_):
         pytest.skip("NumPy makes strings of numbers here, before we see them")
@@ -132,20 +135,20 @@ def test_labels_of_any_kind(labels, sort, kind):
     assert model.score(X, kind(y)) > 0.9
 
 
-def test_scores_need_a_label_a_row():
+def test_scores_need_a_label_a_row() -> None:
     model = HypersphereClassifier().fit(X, Y)
     assert model.score(X, Y, sample_weight=(Y == "a") * 1.0) == (model.predict(X[:20]) == "a").mean()
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.score(X, Y[:1])
 
 
-def test_a_label_that_is_none_is_refused():
+def test_a_label_that_is_none_is_refused() -> None:
     with pytest.raises(DataError, match=r"y\[1\] is None \(NoneType\); a label is a string or a number"):
         HypersphereClassifier().fit(X[:3], np.array(["a", None, "b"], dtype=object))
 
 
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
-def test_weights_are_repetitions(make, transform):
+def test_weights_are_repetitions(make: Callable[..., HypersphereClassifier], transform: str) -> None:
     x, y = blobs(seed=5)
     weights = np.random.default_rng(6).integers(0, 4, len(x))
     weights[y == "b"] = 2
@@ -156,7 +159,7 @@ def test_weights_are_repetitions(make, transform):
     assert weighted.counts_.dtype == np.int64
 
 
-def test_broken_weights_count_as_they_are():
+def test_broken_weights_count_as_they_are() -> None:
     x, y = blobs()
     weights = np.random.default_rng(1).uniform(0.2, 2, len(x))
     model = HypersphereClassifier(fit_mode="unbiased", feature_transform=None).fit(x, y, weights)
@@ -171,7 +174,7 @@ def test_broken_weights_count_as_they_are():
     np.testing.assert_allclose(model.radii_, squares / spare / model.counts_)
 
 
-def test_the_whole_chain_of_scikit_learn():
+def test_the_whole_chain_of_scikit_learn() -> None:
     search = GridSearchCV(
         make_pipeline(StandardScaler(), HypersphereClassifier()),
         {
@@ -186,7 +189,7 @@ def test_the_whole_chain_of_scikit_learn():
     assert (copy.coverage, copy.reject_label) == (0.9, "?")
 
 
-def test_pickling_keeps_everything_and_no_more(make):
+def test_pickling_keeps_everything_and_no_more(make: Callable[..., HypersphereClassifier]) -> None:
     model = make().fit(X, Y)
     q = X[::7] + 0.1
     again = pickle.loads(pickle.dumps(model))
@@ -196,7 +199,7 @@ def test_pickling_keeps_everything_and_no_more(make):
     assert_equal_models(model.partial_fit(q[:1], ["a"]), again.partial_fit(q[:1], ["a"]), q, 0)
 
 
-def test_a_model_in_a_file_that_can_only_be_read_may_change(tmp_path):
+def test_a_model_in_a_file_that_can_only_be_read_may_change(tmp_path: Path) -> None:
     joblib = pytest.importorskip("joblib")
     joblib.dump(HypersphereClassifier().fit(X, Y), tmp_path / "model.joblib")
     model = joblib.load(tmp_path / "model.joblib", mmap_mode="r")
@@ -205,7 +208,7 @@ def test_a_model_in_a_file_that_can_only_be_read_may_change(tmp_path):
     assert_equal_models(model, expected, X[::9])
 
 
-def test_settings_may_change_after_the_fit_if_nothing_kept_depends_on_them():
+def test_settings_may_change_after_the_fit_if_nothing_kept_depends_on_them() -> None:
     model = HypersphereClassifier().fit(X, Y)
     bayes = model.predict_proba(X)
     point = HypersphereClassifier(fit_mode="point").fit(X, Y).predict_proba(X)
@@ -215,7 +218,7 @@ def test_settings_may_change_after_the_fit_if_nothing_kept_depends_on_them():
         model.set_params(feature_transform="none").predict(X)
 
 
-def test_float32_stays_float32_and_lists_are_rows():
+def test_float32_stays_float32_and_lists_are_rows() -> None:
     model = HypersphereClassifier().fit(X.astype(np.float32), Y)
     assert model.measure(X.astype(np.float32)).dtype == model.predict_proba(X.astype(np.float32)).dtype == np.float32
     assert model.measure(X).dtype == np.float64
@@ -223,28 +226,28 @@ def test_float32_stays_float32_and_lists_are_rows():
     assert model.predict([[0.0, 1, 2, 3, 4]]).shape == (1,)
 
 
-def test_rows_without_the_names_of_the_fit_are_told_of():
+def test_rows_without_the_names_of_the_fit_are_told_of() -> None:
     model = HypersphereClassifier().fit(X, Y)
     model.feature_names_in_ = np.array(list("vwxyz"), dtype=object)  # as a data frame would have left them
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         model.predict(X)
 
 
-def test_before_the_fit_there_is_nothing():
+def test_before_the_fit_there_is_nothing() -> None:
     model = HypersphereClassifier()
     assert not hasattr(model, "classes_")
     for call in (model.predict, model.predict_proba, model.measure, model.novelty, model.predict_set):
         with pytest.raises(NotFittedError):
             call(X)
-    for call in (lambda: model.forget(X, Y), lambda: model.remove_class("a"), model.diagnose):
+    for other in (lambda: model.forget(X, Y), lambda: model.remove_class("a"), model.diagnose):
         with pytest.raises(NotFittedError):
-            call()
+            other()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
 @pytest.mark.parametrize("weights", [None, np.r_[np.ones(59), 0]])
-def test_a_fit_to_what_is_not_finite_is_refused_and_changes_nothing(value, transform, weights):
+def test_a_fit_to_what_is_not_finite_is_refused_and_changes_nothing(value: Any, transform: str, weights: Any) -> None:
     model = HypersphereClassifier(feature_transform=transform).fit(X, Y)
     before = model.predict_proba(X)
     wrong = X.copy()
@@ -255,7 +258,7 @@ def test_a_fit_to_what_is_not_finite_is_refused_and_changes_nothing(value, trans
 
 
 @pytest.mark.parametrize("rows", [np.full((1, 5), np.nan), np.full((3000, 5), np.inf, dtype=np.float32)])
-def test_what_is_not_finite_is_refused(rows):
+def test_what_is_not_finite_is_refused(rows: Any) -> None:
     model = HypersphereClassifier().fit(X, Y)
     with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
         model.predict(rows)
@@ -293,6 +296,6 @@ def test_what_is_not_finite_is_refused(rows):
         ({"store_support": False, "fit_mode": "point", "coverage": 0.9}, "coverage judges each of them"),
     ],
 )
-def test_wrong_settings_are_named(settings, message):
+def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         HypersphereClassifier(**settings).fit(X, Y).predict(X)

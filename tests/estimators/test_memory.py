@@ -1,5 +1,8 @@
 """Class statistics by sparse products, and the fast way to the measure: against float64 loops, in float32, far away."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +17,7 @@ from tests.estimators.conftest import SETTINGS, blobs
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 40), st.integers(1, 6), st.booleans(), st.integers(0, 2**31), st.sampled_from([0.0, 1e4]))
-def test_moments_are_those_of_the_regions(size, way, weighted, seed, far):
+def test_moments_are_those_of_the_regions(size: int, way: int, weighted: Any, seed: int, far: Any) -> None:
     random = np.random.default_rng(seed)
     x, y = random.normal(size=(size, 3)) + far, random.integers(0, way, size)
     weights = random.uniform(0.1, 3, size) if weighted else None
@@ -28,7 +31,7 @@ def test_moments_are_those_of_the_regions(size, way, weighted, seed, far):
 @pytest.mark.parametrize("far", [0.0, 10_000.0])
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_float32_is_summed_as_if_it_were_float64(way, far, heavy, weighted):
+def test_float32_is_summed_as_if_it_were_float64(way: int, far: Any, heavy: Any, weighted: Any) -> None:
     """Ten thousand rows ten thousand away from 0: plain float32 sums would be off by more than the scatter."""
     random = np.random.default_rng(0)
     x = (random.normal(size=(10_000, 4)) + far).astype(np.float32)
@@ -44,7 +47,7 @@ def test_float32_is_summed_as_if_it_were_float64(way, far, heavy, weighted):
     assert found.mean.dtype == found.squares.dtype == np.float64
 
 
-def test_no_rows():
+def test_no_rows() -> None:
     empty = moments_of(np.empty((0, 3)), np.empty(0, dtype=np.intp), None, 2)
     assert not empty.count.any()
     assert not empty.squares.any()
@@ -53,7 +56,7 @@ def test_no_rows():
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(-5, 30), min_size=1, max_size=40), st.sampled_from([np.int64, np.int32, np.int8, np.uint8]))
-def test_whole_numbers_are_told_apart_without_sorting(labels, dtype):
+def test_whole_numbers_are_told_apart_without_sorting(labels: Any, dtype: Any) -> None:
     y = np.array(labels).astype(dtype)
     values, codes = encode(y)
     expected, places = np.unique(y, return_inverse=True)
@@ -62,14 +65,14 @@ def test_whole_numbers_are_told_apart_without_sorting(labels, dtype):
 
 
 @pytest.mark.parametrize("y", [[0, 10**12], [-(2**62), 2**62], [2**63 + 5, 3]])
-def test_whole_numbers_far_apart(y):
+def test_whole_numbers_far_apart(y: Any) -> None:
     array = np.array(y, dtype=np.uint64 if max(y) > 2**63 else np.int64)
     assert sorted(encode(array)[0]) == sorted(y)
 
 
 @pytest.mark.parametrize("choice", SETTINGS, ids=lambda choice: "-".join(map(str, choice.values())))
 @pytest.mark.parametrize("far", [0.0, 1e3])
-def test_float32_measures_as_well_as_its_rows_allow(choice, far):
+def test_float32_measures_as_well_as_its_rows_allow(choice: dict[str, Any], far: Any) -> None:
     x, y = blobs((8, 5, 1, 6), seed=1)
     x, q = (x + far).astype(np.float32), (x[::2] + far + 0.1).astype(np.float32)
     model = HypersphereClassifier(**choice).fit(x, y)
@@ -85,7 +88,7 @@ def test_float32_measures_as_well_as_its_rows_allow(choice, far):
     assert np.abs(model.measure(q) - exact.measure(q.astype(np.float64))).max() < tolerance * max(scale, 1)
 
 
-def test_scores_are_the_measure_up_to_a_common_term(make):
+def test_scores_are_the_measure_up_to_a_common_term(make: Callable[..., HypersphereClassifier]) -> None:
     x, y = blobs((8, 5, 1, 6), seed=1)
     model = make().fit(x, y)._model()
     rows = model.prepare(np.random.default_rng(3).normal(size=(9, 5)))
@@ -93,7 +96,7 @@ def test_scores_are_the_measure_up_to_a_common_term(make):
     np.testing.assert_allclose(both, np.tile(both[:, :1], (1, 4)), atol=1e-9)
 
 
-def test_rows_are_scored_in_blocks(monkeypatch, make):
+def test_rows_are_scored_in_blocks(monkeypatch: pytest.MonkeyPatch, make: Callable[..., HypersphereClassifier]) -> None:
     x, y = blobs((8, 5, 1, 6), seed=1)
     model = make(coverage=0.8).fit(x, y)
     calls = ("measure", "predict_proba", "predict", "novelty", "predict_set", "decision_function")
@@ -107,7 +110,7 @@ def test_rows_are_scored_in_blocks(monkeypatch, make):
             np.testing.assert_array_equal(found, expected)
 
 
-def test_every_linear_measure_has_a_linear_form():
+def test_every_linear_measure_has_a_linear_form() -> None:
     x, y = blobs()
     for name, region in REGIONS.items():
         for mode in region.modes:
@@ -116,7 +119,7 @@ def test_every_linear_measure_has_a_linear_form():
     assert HypersphereClassifier(squared=False).fit(x, y)._model().linear is None
 
 
-def test_growing_arrays():
+def test_growing_arrays() -> None:
     array = AppendableArray((2,), np.float32)
     for n in range(100):
         array.append(np.full((1, 2), n, dtype=np.float32))

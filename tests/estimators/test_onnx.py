@@ -1,6 +1,8 @@
 """The ONNX graph, run by onnxruntime: the same scores, probabilities and labels."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 
 
-def run(path, x):
+def run(path: Any, x: Any) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -28,7 +30,7 @@ LINEAR = [(region, mode) for region, mode in MODES if (region, mode) != ("cone",
 @pytest.mark.parametrize(("region", "mode"), LINEAR)
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
 @pytest.mark.parametrize("coverage", [None, 0.8])
-def test_the_graph_says_what_we_say(tmp_path, region, mode, transform, coverage):
+def test_the_graph_says_what_we_say(tmp_path: Path, region: Any, mode: str, transform: str, coverage: float) -> None:
     x, y = blobs((8, 5, 1, 6), dim=12, seed=1)
     model = HypersphereClassifier(region=region, fit_mode=mode, feature_transform=transform, coverage=coverage).fit(
         x, y
@@ -55,7 +57,7 @@ def test_the_graph_says_what_we_say(tmp_path, region, mode, transform, coverage)
         assert (found["label"] == -1).any()
 
 
-def test_it_is_one_product_and_a_bias(tmp_path):
+def test_it_is_one_product_and_a_bias(tmp_path: Path) -> None:
     import onnx
 
     HypersphereClassifier(feature_transform="none", temperature=1.0).fit(*blobs()).export_onnx(tmp_path / "m.onnx")
@@ -72,7 +74,7 @@ def test_it_is_one_product_and_a_bias(tmp_path):
     assert graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
 
 
-def test_without_examples_there_are_no_probabilities(tmp_path):
+def test_without_examples_there_are_no_probabilities(tmp_path: Path) -> None:
     x, y = blobs()
     model = HypersphereClassifier(fit_mode="unbiased", store_support=False).fit(x, y)
     model.export_onnx(str(tmp_path / "model.onnx"))
@@ -81,7 +83,7 @@ def test_without_examples_there_are_no_probabilities(tmp_path):
     assert (np.array(list("abcd"))[found["label"]] == model.predict(x)).all()
 
 
-def test_a_threshold_that_is_not_known_yet_lets_everything_pass(tmp_path):
+def test_a_threshold_that_is_not_known_yet_lets_everything_pass(tmp_path: Path) -> None:
     x, y = blobs((2, 2))
     model = HypersphereClassifier(coverage=0.95).fit(x, y)
     with pytest.warns(UserWarning, match="some classes accept everything"):
@@ -97,17 +99,17 @@ def test_a_threshold_that_is_not_known_yet_lets_everything_pass(tmp_path):
         ({"squared": False}, "the measure of squared=False is not linear in x.*fit with squared=True"),
     ],
 )
-def test_what_is_not_linear_is_refused(tmp_path, settings, message):
+def test_what_is_not_linear_is_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         HypersphereClassifier(**settings).fit(*blobs()).export_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
-def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(ConfigError, match=r"written with onnx .*pip install 'hyperproto\[onnx\]'"):
         HypersphereClassifier().fit(*blobs()).export_onnx(tmp_path / "model.onnx")
 
 
-def test_every_region_is_either_exported_or_refused():
+def test_every_region_is_either_exported_or_refused() -> None:
     assert {region for region, _ in LINEAR} == set(REGIONS)

@@ -1,6 +1,7 @@
 """The temperature: against a loop of fits and a search by hand, and calibrated on data."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from tests.estimators.test_left_out import refitted
 EXACT = [settings for settings in SETTINGS if settings["fit_mode"] != "bayes"]
 
 
-def searched(measures, labels, weights, target, without=None):
+def searched(measures: Any, labels: Any, weights: Any, target: Any, without: Any = None) -> Any:
     """The best of many temperatures, by the loss as it is defined, one row after the other."""
     spread = np.abs(measures).max()
     tried = spread * np.exp(np.linspace(-14, 10, 4001))
@@ -29,7 +30,7 @@ def searched(measures, labels, weights, target, without=None):
     return tried[int(np.argmin(losses))]
 
 
-def imagined_by_loops(x, y, ratio, unit):
+def imagined_by_loops(x: Any, y: Any, ratio: Any, unit: Any) -> Any:
     """What a fresh example may be like: (row, class, class it borrowed a direction from)."""
     names = np.unique(y)
     mean = [x[y == name].mean(0) for name in names]
@@ -48,7 +49,7 @@ def imagined_by_loops(x, y, ratio, unit):
 
 
 @pytest.mark.parametrize("target", [0.55, 0.8, 0.99])
-def test_the_least_cross_entropy(target):
+def test_the_least_cross_entropy(target: Any) -> None:
     random = np.random.default_rng(0)
     labels, weights = random.integers(0, 4, 40), random.uniform(0.5, 2, 40)
     measures = random.normal(size=(40, 4)) + 3
@@ -58,7 +59,7 @@ def test_the_least_cross_entropy(target):
     assert fit_temperature(1000 * measures + 7, labels, weights, target) == pytest.approx(1000 * found)
 
 
-def by_loops(model, x, y, several, correct=None):
+def by_loops(model: HypersphereClassifier, x: Any, y: Any, several: Any, correct: Any = None) -> Any:
     """The temperature by fitting again without each example, imagining the rest, and searching."""
     names = np.unique(y).tolist()
     measures = np.array([refitted(model, x, y, i) for i in several])
@@ -85,20 +86,20 @@ UNBIASED = [settings for settings in EXACT if settings["fit_mode"] == "unbiased"
 
 
 @pytest.mark.parametrize("choice", UNBIASED, ids=lambda choice: "-".join(map(str, choice.values())))
-def test_it_is_that_of_a_loop_of_fits(choice):
+def test_it_is_that_of_a_loop_of_fits(choice: dict[str, Any]) -> None:
     x, y = blobs((5, 1, 3, 4), seed=4, apart=1.0)
     model = HypersphereClassifier(**choice).fit(x, y)
     assert model.temperature_ == pytest.approx(by_loops(model, x, y, np.flatnonzero(y != "b")), rel=5e-3)
 
 
 @pytest.mark.parametrize("squared", [True, False])
-def test_a_class_that_is_one_short_is_not_taken_for_farther(squared):
+def test_a_class_that_is_one_short_is_not_taken_for_farther(squared: bool) -> None:
     """Mode "point" takes a class of K - 1 for v / (K - 1) - v / K farther than one of K, on average."""
     x, y = blobs((5, 2, 3, 4), seed=4, apart=1.0)
     model = HypersphereClassifier(fit_mode="point", feature_transform="none", squared=squared).fit(x, y)
     v = sum(((x[y == n] - x[y == n].mean(0)) ** 2).sum() for n in "abcd") / (len(x) - 4)
 
-    def correct(own, i):
+    def correct(own: Any, i: int) -> Any:
         k = (y == y[i]).sum()
         d2 = max((own if squared else own**2) - v * (1 / (k - 1) - 1 / k), 0)
         return d2 if squared else math.sqrt(d2)
@@ -109,7 +110,7 @@ def test_a_class_that_is_one_short_is_not_taken_for_farther(squared):
 @pytest.mark.parametrize(
     ("region", "mode"), [("sphere", "point"), ("sphere", "paper"), ("cone", "point"), ("cone", "paper")]
 )
-def test_leaving_out_of_pairs_is_fair(region, mode):
+def test_leaving_out_of_pairs_is_fair(region: Any, mode: str) -> None:
     """Two examples each: left out, one is judged by one, and its rivals by two. Fair or not: what T becomes of it."""
     x, y = blobs((2,) * 8, dim=30, seed=2, apart=0.6)
     model = HypersphereClassifier(region=region, fit_mode=mode).fit(x, y)._model()
@@ -126,13 +127,13 @@ def test_leaving_out_of_pairs_is_fair(region, mode):
     assert sensible < (0.97 if (region, mode) == ("cone", "point") else 0.6) * flat
 
 
-def test_bayes_comes_close_to_a_loop_of_fits():
+def test_bayes_comes_close_to_a_loop_of_fits() -> None:
     x, y = blobs((6, 5, 7, 6, 4, 6), dim=12, seed=3, apart=0.8)
     model = HypersphereClassifier().fit(x, y)
     assert model.temperature_ == pytest.approx(by_loops(model, x, y, np.arange(len(x))), rel=0.15)
 
 
-def test_probabilities_are_calibrated_though_only_the_support_was_seen():
+def test_probabilities_are_calibrated_though_only_the_support_was_seen() -> None:
     """Mean confidence on fresh data is the accuracy; without leaving out it would be above."""
     gaps, naive = [], []
     for seed in range(12):
@@ -144,7 +145,7 @@ def test_probabilities_are_calibrated_though_only_the_support_was_seen():
         sure = model.predict_proba(fresh).max(1).mean()
         gaps.append(sure - model.score(fresh, fresh_y))
         inner = model._model()
-        measures = model.measure(x)
+        measures = model.measure(x).astype(np.float64)
         n = len(x)
         model.temperature = fit_temperature(measures, y, np.ones(n), (n + 1) / (n + 2))
         naive.append(model.predict_proba(fresh).max(1).mean() - model.score(fresh, fresh_y))
@@ -154,7 +155,7 @@ def test_probabilities_are_calibrated_though_only_the_support_was_seen():
 
 
 @pytest.mark.parametrize("fit_mode", ["bayes", "point", "paper"])
-def test_one_example_each_is_believed_as_far_as_it_should(fit_mode):
+def test_one_example_each_is_believed_as_far_as_it_should(fit_mode: str) -> None:
     """Nothing can be left out; what is imagined is near the truth if the classes are as far apart as the prior says."""
     sure, right = [], []
     for seed in range(20):
@@ -169,14 +170,14 @@ def test_one_example_each_is_believed_as_far_as_it_should(fit_mode):
     assert abs(np.mean(sure) - np.mean(right)) < 0.12
 
 
-def test_two_examples_of_two_classes_are_believed_half_way():
+def test_two_examples_of_two_classes_are_believed_half_way() -> None:
     x = np.random.default_rng(0).normal(size=(2, 8))
     for fit_mode in ("bayes", "unbiased"):
         model = HypersphereClassifier(fit_mode=fit_mode).fit(x, ["a", "b"])
         np.testing.assert_allclose(np.diag(model.predict_proba(x)), 0.75, atol=1e-6)
 
 
-def test_of_many_classes_some_pairs_do(monkeypatch):
+def test_of_many_classes_some_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs((2,) * 20, dim=10)
     model = HypersphereClassifier().fit(x, y)._model()
     whole = pseudo_examples(model.stats, 4.0, directions=True)
@@ -188,7 +189,7 @@ def test_of_many_classes_some_pairs_do(monkeypatch):
     np.testing.assert_allclose(np.linalg.norm(some.rows, axis=1), 1)
 
 
-def test_the_ends():
+def test_the_ends() -> None:
     labels, weights = np.array([0, 1]), np.ones(2)
     assert fit_temperature(np.ones((2, 2)), labels, weights, 0.75) == 1.0  # nothing to tell classes apart by
     wrong = np.array([[1.0, 0.0], [0.0, 1.0]])  # worse than chance: as flat as can be
@@ -196,11 +197,12 @@ def test_the_ends():
     right = 1 - wrong
     assert fit_temperature(right, labels, weights, 0.75) == pytest.approx(1 / np.log(3), rel=1e-6)
     assert fit_temperature(right, labels, weights, 1.0) == pytest.approx(0.5 / WIDEST)
-    model = HypersphereClassifier(temperature=np.float32(0.5)).fit([[1.0, 0], [0, 1]], [0, 1])
+    half: Any = np.float32(0.5)
+    model = HypersphereClassifier(temperature=half).fit([[1.0, 0], [0, 1]], [0, 1])
     assert model.temperature_ == 0.5
 
 
-def test_many_examples_are_thinned_out(monkeypatch):
+def test_many_examples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs((30, 40, 35), seed=1, apart=0.7)
     whole = HypersphereClassifier().fit(x, y).temperature_
     monkeypatch.setattr("hyperproto.estimators.confidence.MOST_SCORES", 120)

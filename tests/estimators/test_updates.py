@@ -1,5 +1,9 @@
 """Adding, forgetting, removing and merging: the same as one fit to what is left."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +17,7 @@ Q = np.random.default_rng(9).normal(size=(6, 4))
 
 
 @st.composite
-def batches(draw):
+def batches(draw: st.DrawFn) -> Any:
     """Two lots of examples whose classes need not be the same, with or without weights."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     lots = []
@@ -31,7 +35,7 @@ choices = st.sampled_from([*SETTINGS, *LATE])
 
 @settings(deadline=None, max_examples=80)
 @given(batches(), choices)
-def test_partial_fit_and_merge_are_one_fit(lots, choice):
+def test_partial_fit_and_merge_are_one_fit(lots: Any, choice: dict[str, Any]) -> None:
     (xa, ya, wa), (xb, yb, wb) = lots
     x, y, w = (np.concatenate(part) for part in zip(*lots, strict=True))
     at_once = HypersphereClassifier(**choice).fit(x, y, w)
@@ -50,7 +54,7 @@ def test_partial_fit_and_merge_are_one_fit(lots, choice):
 
 @settings(deadline=None, max_examples=80)
 @given(batches(), choices)
-def test_forgetting_undoes_adding(lots, choice):
+def test_forgetting_undoes_adding(lots: Any, choice: dict[str, Any]) -> None:
     (xa, ya, wa), (xb, yb, wb) = lots
     before = HypersphereClassifier(**choice).fit(xa, ya, wa)
     model = HypersphereClassifier(**choice).fit(xa, ya, wa).partial_fit(xb, yb, sample_weight=wb)
@@ -60,7 +64,7 @@ def test_forgetting_undoes_adding(lots, choice):
 
 @settings(deadline=None, max_examples=40)
 @given(batches(), st.sampled_from([s for s in SETTINGS if s.get("fit_mode") in ("point", "unbiased")]))
-def test_statistics_alone_do_the_same(lots, choice):
+def test_statistics_alone_do_the_same(lots: Any, choice: dict[str, Any]) -> None:
     (xa, ya, wa), (xb, yb, wb) = lots
     choice = {**choice, "temperature": 1.0}
     kept = HypersphereClassifier(**choice).fit(xa, ya, wa)
@@ -77,7 +81,7 @@ def test_statistics_alone_do_the_same(lots, choice):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_removing_a_class_is_never_having_seen_it(make, dtype):
+def test_removing_a_class_is_never_having_seen_it(make: Callable[..., HypersphereClassifier], dtype: Any) -> None:
     x, y = blobs(dim=4)
     x = x.astype(dtype)
     for label in "abcd":
@@ -88,7 +92,7 @@ def test_removing_a_class_is_never_having_seen_it(make, dtype):
         assert_equal_models(back, make().fit(x[order], y[order]), Q)
 
 
-def test_precisions_may_be_mixed():
+def test_precisions_may_be_mixed() -> None:
     x, y = blobs(dim=4)
     mixed = HypersphereClassifier().fit(x[:6].astype(np.float32), y[:6]).partial_fit(x[6:], y[6:])
     rows = np.concatenate([x[:6].astype(np.float32), x[6:]])
@@ -101,7 +105,7 @@ def test_precisions_may_be_mixed():
     assert mixed.forget(x[1:2], y[1:2]).counts_.sum() == len(x) - 2  # as near as float32 could keep it
 
 
-def test_new_labels_may_be_of_another_kind():
+def test_new_labels_may_be_of_another_kind() -> None:
     model = HypersphereClassifier().fit([[1.0, 0], [0, 1]], [1, 2]).partial_fit([[-1.0, 0]], ["left"])
     assert model.classes_.tolist() == [1, 2, "left"]
     assert model.predict([[-2.0, 0], [0, 3]]).tolist() == ["left", 2]
@@ -109,7 +113,7 @@ def test_new_labels_may_be_of_another_kind():
     assert longer.predict([[0, 1.0]]).tolist() == ["a longer name"]
 
 
-def test_equal_examples_are_forgotten_one_at_a_time():
+def test_equal_examples_are_forgotten_one_at_a_time() -> None:
     x, y = np.array([[1.0, 0], [1.0, 0], [0, 1.0], [0, 1.0]]), ["a", "a", "a", "b"]
     model = HypersphereClassifier(feature_transform=None).fit(x, y)
     assert model.forget([[1.0, 0]], ["a"]).counts_.tolist() == [2, 1]
@@ -119,7 +123,7 @@ def test_equal_examples_are_forgotten_one_at_a_time():
     assert model.forget([[0, 1.0]], ["a"]).classes_.tolist() == ["b"]
 
 
-def test_half_an_example_can_be_forgotten():
+def test_half_an_example_can_be_forgotten() -> None:
     x, y = blobs(dim=4)
     weights = np.ones(len(x))
     weights[3] = 0.5
@@ -127,7 +131,7 @@ def test_half_an_example_can_be_forgotten():
     assert_equal_models(model, HypersphereClassifier().fit(x, y, weights), Q)
 
 
-def failing_calls(x, y):
+def failing_calls(x: Any, y: Any) -> Any:
     other = HypersphereClassifier().fit(np.ones((2, 3)), ["a", "b"])
     return [
         (lambda m: m.forget(x[:2] + np.array([[0], [1]]), y[:2]), DataError, "row 1 of X .* is not among the examples"),
@@ -162,7 +166,7 @@ def failing_calls(x, y):
 
 
 @pytest.mark.parametrize("number", range(16))
-def test_a_call_that_fails_changes_nothing(number):
+def test_a_call_that_fails_changes_nothing(number: Any) -> None:
     x, y = blobs(dim=4)
     calls = failing_calls(x, y)
     assert len(calls) == 16
@@ -173,7 +177,7 @@ def test_a_call_that_fails_changes_nothing(number):
     assert_equal_models(model, HypersphereClassifier().fit(x, y), Q, 0)
 
 
-def test_the_last_class_stays():
+def test_the_last_class_stays() -> None:
     model = HypersphereClassifier().fit([[1.0, 0]], ["a"])
     with pytest.raises(
         DataError, match="'a' is the only class; a classifier needs one: add another first, or fit again"
@@ -181,7 +185,7 @@ def test_the_last_class_stays():
         model.remove_class("a")
 
 
-def test_without_examples_what_needs_them_says_so():
+def test_without_examples_what_needs_them_says_so() -> None:
     x, y = blobs()
     model = HypersphereClassifier(fit_mode="unbiased", store_support=False).fit(x, y)
     assert model.predict(x).shape == (12,)
@@ -197,10 +201,10 @@ def test_without_examples_what_needs_them_says_so():
 
 
 @pytest.mark.parametrize("then", ["predict", "add", "forget", "remove", "merge", "merge into", "save", "nothing"])
-def test_squares_that_are_added_up_late_are_the_same(then, tmp_path):
+def test_squares_that_are_added_up_late_are_the_same(then: Any, tmp_path: Path) -> None:
     """A fit to many rows leaves the squares for later; whatever comes first, they are right in the end."""
     x, y = blobs((20, 30, 10), dim=4)
-    settings_ = {"fit_mode": "unbiased", "feature_transform": "none", "temperature": 1.0}
+    settings_: dict[str, Any] = {"fit_mode": "unbiased", "feature_transform": "none", "temperature": 1.0}
     late, early = HypersphereClassifier(**settings_).fit(x, y), HypersphereClassifier(**settings_).fit(x, y)
     assert late._memory._unsquared is not None
     early.measure(x)
@@ -228,13 +232,13 @@ def test_squares_that_are_added_up_late_are_the_same(then, tmp_path):
     np.testing.assert_allclose(late.extents_, early.extents_, rtol=1e-12)
 
 
-def test_classes_are_accepted_and_not_needed():
+def test_classes_are_accepted_and_not_needed() -> None:
     x, y = blobs()
     model = HypersphereClassifier().partial_fit(x, y, classes=["a", "b", "c", "d", "e"])
     assert model.classes_.tolist() == ["a", "b", "c", "d"]
 
 
-def test_an_update_touches_one_class_only():
+def test_an_update_touches_one_class_only() -> None:
     """What makes it fast, whatever the machine: a later part of the model is not even looked at."""
     x, y = blobs((50, 50, 50), dim=4)
     model = HypersphereClassifier(fit_mode="unbiased").fit(x, y)

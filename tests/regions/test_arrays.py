@@ -1,12 +1,15 @@
 """The same lines on every array library, on batches, and with padding."""
 
+from collections.abc import Callable
+from typing import Any
+
 import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyperproto.regions import REGIONS
+from hyperproto.regions import REGIONS, Region
 
 WAY = 4
 LABELS = np.array(
@@ -20,18 +23,18 @@ LABELS = np.array(
 )
 
 
-def episodes(rng, dim):
+def episodes(rng: np.random.Generator, dim: int) -> Any:
     scale = np.exp(rng.normal(size=dim))  # not round, so that there is something to whiten
     support = scale * rng.normal(size=(*LABELS.shape, dim)) + 2 * rng.normal(size=(WAY, dim))[LABELS]
     return support, LABELS, scale * rng.normal(size=(len(LABELS), 6, dim))
 
 
-def results(region, q):
+def results(region: Any, q: Any) -> Any:
     return [region.measure(q), region.distance(q), region.bias_radius, region.extent_radius, region.inside(q)]
 
 
 @pytest.mark.parametrize("dim", [3, 30])  # fewer and more dimensions than examples
-def test_a_batch_is_a_loop(fit, rng, dim):
+def test_a_batch_is_a_loop(fit: Callable[..., Region], rng: np.random.Generator, dim: int) -> None:
     x, y, q = episodes(rng, dim)
     together = results(fit(x, y, WAY), q)
     for i in range(len(x)):
@@ -39,7 +42,7 @@ def test_a_batch_is_a_loop(fit, rng, dim):
             np.testing.assert_allclose(batched[i], alone, rtol=1e-9, atol=1e-9)
 
 
-def test_leading_axes_of_any_number(fit, rng):
+def test_leading_axes_of_any_number(fit: Callable[..., Region], rng: np.random.Generator) -> None:
     x, y, q = episodes(rng, 6)
     deep = results(fit(x[None, :, None], y[None, :, None], WAY), q[None, :, None])
     for flat, nested in zip(results(fit(x, y, WAY), q), deep, strict=True):
@@ -47,7 +50,9 @@ def test_leading_axes_of_any_number(fit, rng):
 
 
 @pytest.mark.parametrize("dim", [3, 30])
-def test_padding_changes_nothing_whatever_it_holds(fit, rng, dim):
+def test_padding_changes_nothing_whatever_it_holds(
+    fit: Callable[..., Region], rng: np.random.Generator, dim: int
+) -> None:
     x, y, q = (part[0] for part in episodes(rng, dim))
     padded_x = np.concatenate([x[:5], np.full((3, dim), np.nan), x[5:], np.full((30, dim), 1e30)])
     padded_y = np.concatenate([y[:5], np.full(3, -1), y[5:], np.full(30, -7)])
@@ -56,7 +61,7 @@ def test_padding_changes_nothing_whatever_it_holds(fit, rng, dim):
 
 
 @pytest.mark.parametrize("dim", [3, 30])
-def test_torch_is_numpy(fit, rng, dim):
+def test_torch_is_numpy(fit: Callable[..., Region], rng: np.random.Generator, dim: int) -> None:
     torch = pytest.importorskip("torch")
     x, y, q = episodes(rng, dim)
     x, q = x.astype(np.float32), q.astype(np.float32)
@@ -70,7 +75,9 @@ def test_torch_is_numpy(fit, rng, dim):
 
 @pytest.mark.parametrize("dim", [3, 30])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_nothing_but_the_array_api_standard(fit, rng, dim, dtype):
+def test_nothing_but_the_array_api_standard(
+    fit: Callable[..., Region], rng: np.random.Generator, dim: int, dtype: Any
+) -> None:
     x, y, q = episodes(rng, dim)
     x, q = x.astype(dtype), q.astype(dtype)
     strict = [array_api_strict.asarray(part) for part in (x, y, q)]
@@ -80,7 +87,7 @@ def test_nothing_but_the_array_api_standard(fit, rng, dim, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_dtype_of_the_input_is_kept(fit, rng, dtype):
+def test_the_dtype_of_the_input_is_kept(fit: Callable[..., Region], rng: np.random.Generator, dtype: Any) -> None:
     x, y, q = episodes(rng, 6)
     found = results(fit(x.astype(dtype), y.astype(np.int32), WAY), q.astype(dtype))
     assert {array.dtype.name for array in found[:4]} == {dtype}
@@ -89,7 +96,7 @@ def test_the_dtype_of_the_input_is_kept(fit, rng, dtype):
 
 @settings(deadline=None, max_examples=40)
 @given(st.permutations(range(WAY)), st.integers(0, 2**32 - 1), st.integers(1, 12))
-def test_classes_have_no_order(order, seed, dim):
+def test_classes_have_no_order(order: Any, seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(WAY), rng.integers(0, WAY, 6)])
     x, q = rng.normal(size=(10, dim)), rng.normal(size=(3, dim))

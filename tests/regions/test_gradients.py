@@ -1,8 +1,11 @@
 """Gradients: right where they can be checked, finite everywhere else."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from hyperproto.regions import Cone, Gaussian, Point, Sphere, cone_overlap_loss
+from hyperproto.regions import Cone, Gaussian, Point, Region, Sphere, cone_overlap_loss
 from hyperproto.regions.whitening import root_slope
 
 torch = pytest.importorskip("torch")
@@ -10,7 +13,7 @@ torch = pytest.importorskip("torch")
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, -1, 0])
 
 
-def normal(*shape, seed=0):
+def normal(*shape: Any, seed: int = 0) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -33,7 +36,7 @@ SUPPORTS = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", SUPPORTS)
-def test_values_and_gradients_are_finite(fit, name, dtype):
+def test_values_and_gradients_are_finite(fit: Callable[..., Region], name: str, dtype: Any) -> None:
     x, y = SUPPORTS[name]
     x = x.to(dtype).requires_grad_()
     region = fit(x, y, 4)
@@ -48,25 +51,26 @@ def test_values_and_gradients_are_finite(fit, name, dtype):
 
 
 @pytest.mark.parametrize(("size", "dim"), [(12, 16), (12, 12), (24, 5)])
-def test_bayes_has_the_right_gradient(size, dim):
+def test_bayes_has_the_right_gradient(size: int, dim: int) -> None:
     y = torch.cat([torch.tensor([-1, 3]), torch.arange(size - 2) % 3])  # padding, and a class of one
     x = (normal(size, dim) * torch.logspace(-1, 1, dim)).requires_grad_()  # far from round: OAS is below 1
     q = normal(4, dim, seed=1).requires_grad_()
 
-    def outputs(x, q):
+    def outputs(x: Any, q: Any) -> Any:
         sphere = Sphere.fit(x, y, 4)
         return sphere.measure(q), sphere.linear().weights, sphere.linear().bias, sphere.extent_radius, sphere.ratio
 
     whiten = Sphere.fit(x, y, 4).whiten
+    assert whiten is not None
     assert (whiten.left @ whiten.right).abs().max() > 0.1
     assert torch.autograd.gradcheck(outputs, (x, q), fast_mode=True)
 
 
-def test_a_function_of_a_matrix_with_repeated_eigenvalues():
+def test_a_function_of_a_matrix_with_repeated_eigenvalues() -> None:
     vectors = torch.linalg.qr(normal(5, 5))[0]
     values = torch.tensor([0.0, 0.0, 2.0, 2.0, 5.0], dtype=torch.float64)
 
-    def symmetric(change):
+    def symmetric(change: Any) -> Any:
         return root_slope(vectors @ torch.diag(values) @ vectors.T + change + change.T)
 
     u = torch.sqrt(1 + values)
@@ -90,7 +94,7 @@ def test_a_function_of_a_matrix_with_repeated_eigenvalues():
         lambda z, eps, q: cone_overlap_loss(z, eps) + q.sum(),
     ],
 )
-def test_regions_of_stored_parameters_train(measure):
+def test_regions_of_stored_parameters_train(measure: Any) -> None:
     z, q = normal(3, 5).requires_grad_(), normal(2, 4, 5, seed=1).requires_grad_()  # one set of classes, many episodes
     eps = torch.tensor([0.5, -0.8, 1.2], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(measure, (z, eps, q))

@@ -1,5 +1,7 @@
 """Count, mean and squares: against plain loops, and however they are added, taken away and merged."""
 
+from typing import Any
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hyperproto.regions.statistics import with_examples
 WAY = 4
 
 
-def naive(x, y, weight, way=WAY):
+def naive(x: Any, y: Any, weight: Any, way: int = WAY) -> Any:
     """One class and one example at a time."""
     count, mean, squares = np.zeros(way), np.zeros((way, x.shape[1])), np.zeros(way)
     for n in range(way):
@@ -26,17 +28,17 @@ def naive(x, y, weight, way=WAY):
     return count, mean, squares
 
 
-def parts(moments):
+def parts(moments: Any) -> Any:
     return moments.count, moments.mean, moments.squares
 
 
-def assert_same(a, b, tolerance=1e-9):
+def assert_same(a: Any, b: Any, tolerance: float = 1e-9) -> None:
     for one, other in zip(a, b, strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 @st.composite
-def examples(draw, most=12):
+def examples(draw: st.DrawFn, most: Any = 12) -> Any:
     """Some classes may be empty; weights are whole, broken or 1; some rows are padding."""
     size = draw(st.integers(1, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -47,7 +49,7 @@ def examples(draw, most=12):
 
 @settings(deadline=None, max_examples=100)
 @given(examples())
-def test_moments_are_those_of_a_loop(case):
+def test_moments_are_those_of_a_loop(case: Any) -> None:
     x, y, weight = case
     assert_same(parts(Moments.of(x, y, WAY, weight)), naive(x, y, weight))
     assert_same(parts(Moments.of(x, y, WAY)), naive(x, y, np.ones(len(x))))
@@ -55,21 +57,22 @@ def test_moments_are_those_of_a_loop(case):
 
 @settings(deadline=None, max_examples=100)
 @given(examples(), examples(), examples())
-def test_merging_is_fitting_to_both(a, b, c):
+def test_merging_is_fitting_to_both(a: Any, b: Any, c: Any) -> None:
     one, two, three = (Moments.of(x, y, WAY, weight) for x, y, weight in (a, b, c))
-    together = naive(*(np.concatenate(part) for part in zip(a, b, c, strict=True)))
+    x, y, weight = (np.concatenate(part) for part in zip(a, b, c, strict=True))
+    together = naive(x, y, weight)
     assert_same(parts(one.merged(two).merged(three)), together)
     assert_same(parts(three.merged(two.merged(one))), together)
 
 
 @settings(deadline=None, max_examples=100)
 @given(examples(), examples())
-def test_taking_away_undoes_merging(a, b):
+def test_taking_away_undoes_merging(a: Any, b: Any) -> None:
     one, two = (Moments.of(x, y, WAY, weight) for x, y, weight in (a, b))
     assert_same(parts(one.merged(two).without(two)), parts(one), 1e-7)
 
 
-def test_nothing_is_left_of_a_class_that_loses_everything(rng):
+def test_nothing_is_left_of_a_class_that_loses_everything(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(6, 3)) + 1e3, np.array([0, 0, 0, 1, 1, 1])
     weight = np.array([0.1, 0.2, 0.3, 1.0, 1.0, 1.0])
     left = Moments.of(x, y, 2, weight)
@@ -80,7 +83,7 @@ def test_nothing_is_left_of_a_class_that_loses_everything(rng):
     assert not left.mean[0].any()
 
 
-def test_more_than_there_is_cannot_be_taken_away(rng):
+def test_more_than_there_is_cannot_be_taken_away(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(4, 3)), np.array([0, 0, 1, 1])
     with pytest.raises(DataError, match="more examples of a class would be taken away than it has; check their labels"):
         Moments.of(x[:2], y[:2], 2).without(Moments.of(x, y, 2))
@@ -88,7 +91,7 @@ def test_more_than_there_is_cannot_be_taken_away(rng):
         Moments.of(x, y, 2, np.array([1.0, 1.0, -1.0, 1.0]))
 
 
-def test_a_million_updates_far_from_the_origin(rng):
+def test_a_million_updates_far_from_the_origin(rng: np.random.Generator) -> None:
     """A thousand times one example to each of a thousand classes, a million away from 0, where x^2 has 12 digits."""
     classes, steps, far = 1000, 1000, 1e6
     x = rng.normal(size=(steps, classes, 2))
@@ -103,10 +106,10 @@ def test_a_million_updates_far_from_the_origin(rng):
 
 
 @pytest.mark.parametrize("library", ["strict", "torch"])
-def test_any_array_library_and_leading_axes(rng, library):
+def test_any_array_library_and_leading_axes(rng: np.random.Generator, library: Any) -> None:
     x, y, weight = rng.normal(size=(2, 9, 3)), rng.integers(-1, WAY, (2, 9)), rng.uniform(0.5, 2, (2, 9))
     as_array = array_api_strict.asarray if library == "strict" else pytest.importorskip("torch").tensor
-    theirs = Moments.of(*map(as_array, (x, y)), WAY, as_array(weight))
+    theirs = Moments.of(as_array(x), as_array(y), WAY, as_array(weight))
     twice = theirs.merged(theirs).without(theirs)
     for n in range(2):
         expected = naive(x[n], y[n], weight[n])
@@ -126,7 +129,7 @@ def test_any_array_library_and_leading_axes(rng, library):
         ("gaussian", {"mode": "paper"}),
     ],
 )
-def test_regions_that_live_on_statistics(rng, region, options):
+def test_regions_that_live_on_statistics(rng: np.random.Generator, region: Any, options: dict[str, Any]) -> None:
     x, y, q = rng.normal(size=(9, 5)), np.array([0, 0, 0, 1, 2, 2, 2, 2, 0]), rng.normal(size=(6, 5))
     fitted = REGIONS[region].fit(x, y, 3, **options)
     from_moments = REGIONS[region].from_statistics(Moments.of(x, y, 3), **options)
@@ -135,7 +138,7 @@ def test_regions_that_live_on_statistics(rng, region, options):
 
 
 @pytest.mark.parametrize("mode", ["unbiased", "point"])
-def test_cones_live_on_statistics_but_for_their_extent(rng, mode):
+def test_cones_live_on_statistics_but_for_their_extent(rng: np.random.Generator, mode: str) -> None:
     x, y, q = rng.normal(size=(9, 5)), np.array([0, 0, 0, 1, 2, 2, 2, 2, 0]), rng.normal(size=(6, 5))
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     cone = REGIONS["cone"].from_statistics(Moments.of(unit, y, 3), mode=mode)
@@ -148,21 +151,21 @@ def test_cones_live_on_statistics_but_for_their_extent(rng, mode):
     ("region", "options"),
     [("sphere", {"mode": "bayes"}), ("sphere", {"mode": "paper", "squared": False}), ("cone", {"mode": "paper"})],
 )
-def test_what_needs_the_examples_says_so(rng, region, options):
+def test_what_needs_the_examples_says_so(rng: np.random.Generator, region: Any, options: dict[str, Any]) -> None:
     moments = Moments.of(rng.normal(size=(4, 3)), np.array([0, 0, 1, 1]), 2)
     with pytest.raises(ConfigError, match=r"needs the examples themselves.*use a mode that lives on statistics"):
         REGIONS[region].from_statistics(moments, **options)
 
 
 @pytest.mark.parametrize("name", ["sum", "total", "spread", "average", "residual", "weighted_residual"])
-def test_moments_do_not_promise_examples(rng, name):
+def test_moments_do_not_promise_examples(rng: np.random.Generator, name: str) -> None:
     moments = Moments.of(rng.normal(size=(4, 3)), np.array([0, 0, 1, 1]), 2)
     assert not hasattr(moments, name)
     with pytest.raises(ConfigError, match="only their statistics were kept"):
         with_examples(moments)
 
 
-def test_a_sphere_of_classes_below_one_example(rng):
+def test_a_sphere_of_classes_below_one_example(rng: np.random.Generator) -> None:
     """Weights may sum to less than one: the bias of the centre is v / K all the same."""
     x, y = rng.normal(size=(6, 3)), np.array([0, 0, 0, 0, 1, 1])
     weight = np.array([1.0, 1.0, 1.0, 1.0, 0.25, 0.25])

@@ -1,6 +1,7 @@
 """Simulations: what "unbiased" promises, that it holds, and that the paper's closed form does not keep it."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,17 +17,17 @@ QUERY = np.full((1, DIM), 0.5)
 
 
 @pytest.fixture(scope="module")
-def support():
+def support() -> Any:
     return MU[Y] + 0.7 * np.random.default_rng(0).normal(size=(*Y.shape, DIM))
 
 
-def errors(values, truth):
+def errors(values: Any, truth: Any) -> Any:
     """How many standard errors the mean of `values` (RUNS, 1, N) lies from the truth (N,)."""
     values = values[:, 0]
     return np.abs(values.mean(0) - truth) / (values.std(0) / math.sqrt(RUNS) + 1e-12)
 
 
-def test_sphere(support):
+def test_sphere(support: Any) -> None:
     truth = ((QUERY - MU) ** 2).sum(-1)
     assert np.all(errors(Sphere.fit(support, Y, 3, mode="unbiased").measure(QUERY), truth) < 4)
     for mode in ("paper", "point"):
@@ -37,14 +38,14 @@ def test_sphere(support):
     assert errors(Sphere.fit(support, Y, 3, mode="paper").measure(QUERY), truth)[1] < 4
 
 
-def test_gaussian(support):
+def test_gaussian(support: Any) -> None:
     d2 = ((QUERY - MU) ** 2).sum(-1)
     truth = d2 / (2 * 0.49) + DIM * math.log(0.7) + DIM / 2 * math.log(2 * math.pi)
     assert np.all(errors(Gaussian.fit(support, Y, 3).measure(QUERY), truth) < 4)
     assert np.all(errors(Gaussian.fit(support, Y, 3, mode="paper").measure(QUERY), truth) > 20)
 
 
-def test_cone():
+def test_cone() -> None:
     rng = np.random.default_rng(0)
     shot = 10
     mu = np.eye(DIM)[0]
