@@ -191,6 +191,7 @@ def test_a_figure_of_any_size(shots: tuple[int, ...], dim: int, tmp_path: Path) 
     assert texts >= {found.classes[n].label for n in shown}
     if len(shots) > 25:
         assert "most confused of 30" in axis.get_title()
+    assert "circle: covers 80% of the class's own examples" in axis.get_xlabel()
     figure.savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 

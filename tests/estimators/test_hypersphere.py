@@ -284,6 +284,11 @@ def test_what_is_not_finite_is_refused(rows: Any) -> None:
             "the mean distance of fit_mode='paper' is no statistic",
         ),
         ({"prior_ratio": -1.0}, "prior_ratio=-1.0: give a number above 0"),
+        ({"prior_ratio": True}, "prior_ratio=True: give a number above 0"),
+        ({"temperature": np.inf}, "temperature=inf: give 'auto' or a number above 0"),
+        ({"squared": 1}, "squared=1: give True or False"),
+        ({"store_support": None}, "store_support=None: give True or False"),
+        ({"region": 3}, r"there is no region '3'\. Known: cone, gaussian, point, sphere"),
         ({"store_support": False}, "keeps no examples, but fit_mode='bayes' whitens by them; use 'unbiased', or set"),
         (
             {"store_support": False, "fit_mode": "paper", "squared": False},
@@ -299,3 +304,18 @@ def test_what_is_not_finite_is_refused(rows: Any) -> None:
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         HypersphereClassifier(**settings).fit(X, Y).predict(X)
+
+
+def test_parameters_are_given_by_name_and_shown_where_they_differ() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        HypersphereClassifier("cone")  # type: ignore[call-arg]
+    assert repr(HypersphereClassifier()) == "HypersphereClassifier()"
+    shown = repr(HypersphereClassifier(fit_mode="paper", coverage=0.9, squared=True))
+    assert shown == "HypersphereClassifier(coverage=0.9, fit_mode='paper')"
+
+
+def test_every_parameter_has_a_constraint_and_a_description() -> None:
+    names = set(HypersphereClassifier().get_params())
+    assert set(HypersphereClassifier._parameter_constraints) == names
+    told = HypersphereClassifier.__doc__ or ""
+    assert all(f"    {name} : " in told for name in names)
