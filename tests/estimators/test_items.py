@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,11 +21,11 @@ NEW = ["the king of london", "bob", "a river was born"]
 
 
 @pytest.fixture
-def model(bert):
+def model(bert: str) -> FewShotTextClassifier:
     return FewShotTextClassifier(encoder=bert, coverage=0.8).fit(TEXTS, LABELS)
 
 
-def test_it_is_the_classifier_on_the_encoders_vectors(bert, model):
+def test_it_is_the_classifier_on_the_encoders_vectors(bert: str, model: FewShotTextClassifier) -> None:
     encode = TextEncoder(bert).transform
     head = HypersphereClassifier(coverage=0.8).fit(encode(TEXTS), LABELS)
     for call in ("predict", "predict_proba", "decision_function", "measure", "predict_set", "novelty"):
@@ -38,7 +40,7 @@ def test_it_is_the_classifier_on_the_encoders_vectors(bert, model):
     np.testing.assert_array_equal(model.predict_proba(TEXTS), head.predict_proba(encode(TEXTS)))
 
 
-def test_examples_are_known_by_what_they_were(bert, model, tmp_path):
+def test_examples_are_known_by_what_they_were(bert: str, model: FewShotTextClassifier, tmp_path: Path) -> None:
     assert model.examples_ == dict(enumerate(TEXTS))
     model.partial_fit(NEW, ["court", "new", "new"], sample_weight=[1, 0, 1]).forget(TEXTS[:1], LABELS[:1])
     model.remove_class("people")
@@ -55,11 +57,11 @@ def test_examples_are_known_by_what_they_were(bert, model, tmp_path):
     assert lean.partial_fit(NEW[:1], ["court"]).examples_ == {}
 
 
-def test_the_doctor_knows_the_examples(model):
+def test_the_doctor_knows_the_examples(model: FewShotTextClassifier) -> None:
     assert model.diagnose().items == model.examples_
 
 
-def test_models_of_two_encoders_are_not_merged(bert, model):
+def test_models_of_two_encoders_are_not_merged(bert: str, model: FewShotTextClassifier) -> None:
     other = FewShotTextClassifier(encoder=bert, max_length=64).fit(TEXTS, LABELS)
     with pytest.raises(DataError, match=r"fitted to .*max_length=128.*the other to those of .*max_length=64"):
         model.merge(other)
@@ -67,7 +69,7 @@ def test_models_of_two_encoders_are_not_merged(bert, model):
         model.merge(HypersphereClassifier().fit(np.eye(32), np.arange(32)))
 
 
-def test_onnx_takes_vectors(bert, model, tmp_path):
+def test_onnx_takes_vectors(bert: str, model: FewShotTextClassifier, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     model.export_onnx(tmp_path / "head.onnx")
     session = runtime.InferenceSession(tmp_path / "head.onnx", providers=["CPUExecutionProvider"])
@@ -75,7 +77,7 @@ def test_onnx_takes_vectors(bert, model, tmp_path):
     np.testing.assert_allclose(found, model.predict_proba(NEW), atol=1e-4)
 
 
-def test_settings_of_both_are_its_own(bert):
+def test_settings_of_both_are_its_own(bert: str) -> None:
     model = FewShotTextClassifier(encoder=bert, max_length=20, fit_mode="unbiased")
     assert model.get_params().keys() == HypersphereClassifier().get_params().keys() | {
         *("encoder", "max_length", "progress", "cache")
@@ -87,7 +89,7 @@ def test_settings_of_both_are_its_own(bert):
         FewShotTextClassifier(fitmode="bayes")
 
 
-def test_scikit_learn_can_search_and_pickle_it(bert, model):
+def test_scikit_learn_can_search_and_pickle_it(bert: str, model: FewShotTextClassifier) -> None:
     search = GridSearchCV(
         FewShotTextClassifier(encoder=bert), {"fit_mode": ["bayes", "point"]}, cv=3, error_score="raise"
     )
@@ -97,7 +99,7 @@ def test_scikit_learn_can_search_and_pickle_it(bert, model):
     np.testing.assert_array_equal(again.partial_fit(NEW[:1], ["court"]).predict(NEW), model.predict(NEW))
 
 
-def test_a_model_on_disk_is_the_same_model(bert, model, tmp_path):
+def test_a_model_on_disk_is_the_same_model(bert: str, model: FewShotTextClassifier, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     again = FewShotTextClassifier.load(tmp_path / "model")
     assert again.get_params() == model.get_params()
@@ -112,7 +114,7 @@ def test_a_model_on_disk_is_the_same_model(bert, model, tmp_path):
     assert len(head["encoder"]["sha256"]) == 64
 
 
-def test_other_weights_are_refused(model, tmp_path):
+def test_other_weights_are_refused(model: FewShotTextClassifier, tmp_path: Path) -> None:
     folder = tmp_path / "bert"
     tiny_bert(folder)
     FewShotTextClassifier(encoder=str(folder)).fit(TEXTS, LABELS).save(tmp_path / "model")
@@ -138,12 +140,12 @@ def test_other_weights_are_refused(model, tmp_path):
     assert late.fit(TEXTS, LABELS).predict(NEW).shape == (3,)  # a new fit is to the new weights
 
 
-def test_settings_of_the_encoder_may_not_change_after_the_fit(model):
+def test_settings_of_the_encoder_may_not_change_after_the_fit(model: FewShotTextClassifier) -> None:
     with pytest.raises(DataError, match=r"max_length=128.*is now sentence-transformer \(max_length=64"):
         model.set_params(max_length=64).predict(NEW)
 
 
-def test_every_kind_is_loaded_as_what_it_is(model, tmp_path):
+def test_every_kind_is_loaded_as_what_it_is(model: FewShotTextClassifier, tmp_path: Path) -> None:
     model.save(tmp_path / "texts")
     HypersphereClassifier().fit(np.eye(2), ["a", "b"]).save(tmp_path / "rows")
     assert type(load_classifier(tmp_path / "texts")) is FewShotTextClassifier
@@ -154,7 +156,7 @@ def test_every_kind_is_loaded_as_what_it_is(model, tmp_path):
         FewShotTextClassifier.load(tmp_path / "rows")
 
 
-def test_a_kind_that_nobody_knows(tmp_path):
+def test_a_kind_that_nobody_knows(tmp_path: Path) -> None:
     class FewShotSoundClassifier(HypersphereClassifier):
         pass
 
@@ -163,7 +165,9 @@ def test_a_kind_that_nobody_knows(tmp_path):
         load_classifier(tmp_path)
 
 
-def test_damage_is_refused_before_anything_is_loaded(model, tmp_path, monkeypatch):
+def test_damage_is_refused_before_anything_is_loaded(
+    model: FewShotTextClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model.save(tmp_path)
     monkeypatch.setattr(networks, "make_encoder", None)
     [tensors] = tmp_path.glob("*.safetensors")
@@ -177,18 +181,19 @@ def test_damage_is_refused_before_anything_is_loaded(model, tmp_path, monkeypatc
         load_classifier(tmp_path)
 
 
-class Unread(list):
-    def __iter__(self):
+class Unread(list[str]):
+    def __iter__(self) -> Iterator[str]:
         raise AssertionError("read")
 
 
-def test_a_call_that_fails_changes_nothing(bert, model, tmp_path):
+def test_a_call_that_fails_changes_nothing(model: FewShotTextClassifier) -> None:
     before = model.predict_proba(NEW)
-    for call, message in (
+    failing: list[tuple[Callable[[], object], str]] = [
         (lambda: model.partial_fit(["a", ""], ["x", "y"]), r"X\[1\] is an empty text"),
         (lambda: model.fit(["a", None], ["x", "y"]), r"X\[1\] is missing"),
         (lambda: model.forget(["never seen"], ["court"]), "is not among the examples"),
-    ):
+    ]
+    for call, message in failing:
         with pytest.raises(DataError, match=message):
             call()
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -196,16 +201,17 @@ def test_a_call_that_fails_changes_nothing(bert, model, tmp_path):
     np.testing.assert_array_equal(model.predict_proba(NEW), before)
 
 
-def test_before_the_fit_there_is_nothing(bert, tmp_path):
+def test_before_the_fit_there_is_nothing(bert: str, tmp_path: Path) -> None:
     model = FewShotTextClassifier(encoder=bert)
-    for call in (lambda: model.predict(NEW), lambda: model.save(tmp_path), model.check_encoder):
+    calls: list[Callable[[], object]] = [lambda: model.predict(NEW), lambda: model.save(tmp_path), model.check_encoder]
+    for call in calls:
         with pytest.raises(NotFittedError):
             call()
     with pytest.raises(ConfigError, match="coverage=2: give a share"):
         FewShotTextClassifier(encoder=bert, coverage=2).fit(TEXTS, LABELS)
 
 
-def test_a_saved_model_needs_no_torch_unless_it_reads(model, tmp_path):
+def test_a_saved_model_needs_no_torch_unless_it_reads(model: FewShotTextClassifier, tmp_path: Path) -> None:
     import subprocess
     import sys
 
@@ -219,7 +225,7 @@ def test_a_saved_model_needs_no_torch_unless_it_reads(model, tmp_path):
     assert found.stdout.split() == ["3", "False"]
 
 
-def test_images(files, tmp_path):
+def test_images(files: list[Path], tmp_path: Path) -> None:
     labels = ["red" if n % 2 else "blue" for n in range(6)]
     model = FewShotImageClassifier(resolution=32).fit(files[:4], labels[:4])
     assert model.predict(files[4:]).tolist() == labels[4:]
@@ -232,7 +238,7 @@ def test_images(files, tmp_path):
     assert storage.read_kind(tmp_path / "model") == "FewShotImageClassifier"
 
 
-def test_a_format_of_the_future_is_refused(model, tmp_path):
+def test_a_format_of_the_future_is_refused(model: FewShotTextClassifier, tmp_path: Path) -> None:
     assert storage.FORMAT == "hyperproto-estimator/1"
     model.save(tmp_path)
     head = json.loads((tmp_path / "model.json").read_text())

@@ -2,6 +2,9 @@
 
 import pickle
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +22,12 @@ from tests.helpers.items import LABELS, TEXTS
 
 
 @pytest.fixture
-def read(monkeypatch):
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every text that goes through the network, in turn."""
     seen: list[str] = []
     prepare = SentenceTransformer.prepare
 
-    def noted(self, items):
+    def noted(self: SentenceTransformer, items: Any) -> Any:
         seen.extend(items)
         return prepare(self, items)
 
@@ -32,7 +35,7 @@ def read(monkeypatch):
     return seen
 
 
-def test_vectors_are_those_of_the_encoder(bert):
+def test_vectors_are_those_of_the_encoder(bert: str) -> None:
     encoder = make_encoder("sentence-transformer", {"model": bert, "max_length": 128})
     expected = encoder.encode_all(encoder.prepare(TEXTS)).x.numpy()
     for cache in (True, False):
@@ -44,15 +47,15 @@ def test_vectors_are_those_of_the_encoder(bert):
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, lambda texts: np.array(texts, dtype=object)])
-def test_any_list_of_texts_will_do(bert, kind):
+def test_any_list_of_texts_will_do(bert: str, kind: Any) -> None:
     assert TextEncoder(bert).transform(kind(TEXTS)).shape == (9, 32)
 
 
-def test_no_texts_are_no_vectors(bert):
+def test_no_texts_are_no_vectors(bert: str) -> None:
     assert TextEncoder(bert).transform([]).shape == (0, 32)
 
 
-def test_a_text_is_encoded_once(bert, read):
+def test_a_text_is_encoded_once(bert: str, read: list[str]) -> None:
     encoder = TextEncoder(bert)
     vectors = encoder.transform([*TEXTS, *TEXTS])
     assert read == TEXTS
@@ -64,13 +67,15 @@ def test_a_text_is_encoded_once(bert, read):
     assert read[-2:] == TEXTS[:2]
 
 
-def test_vectors_that_are_kept_are_not_those_that_are_given_away(bert):
+def test_vectors_that_are_kept_are_not_those_that_are_given_away(bert: str) -> None:
     encoder = TextEncoder(bert)
     encoder.transform(TEXTS)[...] = 7
     assert (encoder.transform(TEXTS) != 7).all()
 
 
-def test_memory_is_bounded_and_what_was_used_last_stays(bert, read, monkeypatch):
+def test_memory_is_bounded_and_what_was_used_last_stays(
+    bert: str, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(networks, "RECENT", 3 * 32 * 4)
     encoder = TextEncoder(bert)
     encoder.transform(["one", "two", "three"])
@@ -80,10 +85,13 @@ def test_memory_is_bounded_and_what_was_used_last_stays(bert, read, monkeypatch)
     assert read == ["one", "two", "three", "four"]
     encoder.transform(["two"])
     assert read[-1] == "two"
-    assert all(vector.base is None for vector in encoder.network()._recent.values())  # not a row of a large array
+    network: Any = encoder.network()
+    assert all(vector.base is None for vector in network._recent.values())  # not a row of a large array
 
 
-def test_many_texts_are_kept_on_disk(bert, read, monkeypatch, tmp_path):
+def test_many_texts_are_kept_on_disk(
+    bert: str, read: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
     monkeypatch.setattr(networks, "MANY", 5)
@@ -95,17 +103,19 @@ def test_many_texts_are_kept_on_disk(bert, read, monkeypatch, tmp_path):
     assert read == [*TEXTS, "a", "b"]
 
 
-def test_texts_are_read_in_chunks_with_progress(bert, monkeypatch, capsys):
+def test_texts_are_read_in_chunks_with_progress(
+    bert: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = TextEncoder(bert).transform(TEXTS)
     networks.forget_networks()
     monkeypatch.setattr(TextEncoder, "chunk", 4)
     shown: list[tuple[int, int]] = []
 
     class Bar:
-        def __enter__(self):
+        def __enter__(self) -> Callable[[int, int], None]:
             return lambda done, total: shown.append((done, total))
 
-        def __exit__(self, *_):
+        def __exit__(self, *_: object) -> None:
             pass
 
     monkeypatch.setattr("hyperproto.estimators.items.progress_bar", lambda title: Bar())
@@ -113,12 +123,12 @@ def test_texts_are_read_in_chunks_with_progress(bert, monkeypatch, capsys):
     assert shown == [(4, 9), (8, 9), (9, 9)]
 
 
-def test_no_bar_unless_asked_for(bert, capfd):
+def test_no_bar_unless_asked_for(bert: str, capfd: pytest.CaptureFixture[str]) -> None:
     TextEncoder(bert).transform(TEXTS)
     assert capfd.readouterr() == ("", "")
 
 
-def test_it_is_a_transformer(bert):
+def test_it_is_a_transformer(bert: str) -> None:
     encoder = TextEncoder(bert, max_length=64)
     assert encoder.get_params() == {"model": bert, "max_length": 64, "progress": False, "cache": True}
     check_is_fitted(encoder)
@@ -129,7 +139,7 @@ def test_it_is_a_transformer(bert):
     np.testing.assert_array_equal(pickle.loads(content).transform(TEXTS), encoder.transform(TEXTS))
 
 
-def test_a_pipeline_may_be_searched(bert, read):
+def test_a_pipeline_may_be_searched(bert: str, read: list[str]) -> None:
     pipeline = make_pipeline(TextEncoder(bert), HypersphereClassifier())
     assert pipeline.fit(TEXTS, LABELS).score(TEXTS, LABELS) > 0.8
     grid = {"hypersphereclassifier__fit_mode": ["bayes", "point"], "textencoder__max_length": [8, 128]}
@@ -154,24 +164,24 @@ def test_a_pipeline_may_be_searched(bert, read):
         (["a", "\ud800"], r"X\[1\] is no valid Unicode \(.*surrogates not allowed\); decode it as what it is"),
     ],
 )
-def test_what_is_no_text_is_named_by_its_position(bert, texts, message):
+def test_what_is_no_text_is_named_by_its_position(bert: str, texts: Any, message: str) -> None:
     for call in (TextEncoder(bert).fit, TextEncoder(bert).transform):
         with pytest.raises(DataError, match=message):
             call(texts)
 
 
-def test_without_torch_it_says_what_to_install(monkeypatch):
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hyperproto.estimators.networks", None)
     with pytest.raises(ConfigError, match=r"encoders run on torch \(.*\); pip install 'hyperproto\[text\]'"):
         TextEncoder().transform(["a"])
 
 
-def test_a_model_that_is_nowhere_is_named(tmp_path):
+def test_a_model_that_is_nowhere_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="model 'no/such/model/here' cannot be found"):
         TextEncoder("no/such/model/here").transform(["a"])
 
 
-def test_importing_the_fronts_needs_no_torch():
+def test_importing_the_fronts_needs_no_torch() -> None:
     import subprocess
 
     code = (
