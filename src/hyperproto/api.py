@@ -22,15 +22,15 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.progress import Show, noted
 
 if TYPE_CHECKING:
+    from hyperproto.data.tagged_text import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
     from hyperproto.reports.table_results import TableReport
     from hyperproto.studies.measure import Selection
-    from hyperproto.studies.tagging import TaggedLine
     from hyperproto.training import Run
 
 Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
@@ -276,13 +276,29 @@ def tag(
     >>> [(entity["type"], entity["text"]) for entity in lines[0].entities()]  # doctest: +SKIP
     [('person', 'Anna'), ('city', 'Rome')]
     """
-    from hyperproto.data.tagged_text import cut_lines, read_plain
-    from hyperproto.studies.tagging import tag_text
+    from hyperproto.data import open_pool
+    from hyperproto.data.tagged_text import TaggedLine, cut_lines, labels_of_sentences, read_plain
+    from hyperproto.estimators import EntityTagger
+    from hyperproto.training import Run
 
     chosen = _one_selection(run, encoder, method, fit, transform, options)
-    from_file = isinstance(text, str | PathLike)
-    lines = read_plain(Path(text)) if from_file else cut_lines(text, "the text")  # type: ignore[arg-type]
-    return tag_text(chosen, fspath(support), lines, progress)
+    examples = open_pool(f"conll:{fspath(support)}", "all")
+    if not examples.n_classes:
+        raise DataError(f"{fspath(support)}: every word is O; mark at least one entity")
+    lines = read_plain(Path(text)) if isinstance(text, str | PathLike) else cut_lines(text, "the text")
+    for folder in chosen.runs:
+        Run(folder).read_config()  # or say that there is none
+    tagger = EntityTagger(
+        encoder=[*chosen.runs, *chosen.encoders][0],
+        method=method,
+        fit_mode=fit,
+        feature_transform=transform,
+        options=options,
+        scheme="io",
+    )
+    tagger.fit(examples.items, labels_of_sentences(examples))
+    labels = tagger.predict([line.words for line in lines], progress=noted(progress, "sentences encoded"))
+    return [TaggedLine(*pair) for pair in zip(lines, labels, strict=True)]
 
 
 @dataclass(frozen=True)

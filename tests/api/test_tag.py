@@ -14,9 +14,7 @@ from hyperproto.data import open_pool
 from hyperproto.data.tagged_text import read_plain
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.methods.path import abstract_transitions
-from hyperproto.studies import tagging
-from hyperproto.studies.measure import Selection
+from hyperproto.estimators import tagger
 from hyperproto.training import load_recipe, train
 from tests.helpers.tiny_words import register
 
@@ -127,20 +125,9 @@ def test_conll_out_is_conll_in(support: Path, tmp_path: Path) -> None:
 def test_lines_are_labelled_some_at_a_time(support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = text(tmp_path, "".join(f"Marie met John in town {n}\n" for n in range(7)))
     whole = lines_of(support, path, **NEAREST)
-    monkeypatch.setattr(tagging, "TOGETHER", 2)
+    monkeypatch.setattr(tagger, "TOGETHER", 2)
     assert lines_of(support, path, **NEAREST) == whole
     assert len(whole.splitlines()) == 7
-
-
-def test_a_path_finds_its_transitions_in_the_support(support: Path, tmp_path: Path) -> None:
-    examples = tagging.open_support(str(support))
-    chosen = Selection(encoders=["tiny-words"], methods=["structshot"])
-    [contender] = chosen.contenders(examples, train_data=(examples.name, examples.split))
-    assert contender.method.path is not None
-    assert contender.method.path.transitions.tolist() == abstract_transitions(examples).tolist()
-    assert "Marie" in lines_of(
-        support, text(tmp_path, "Marie lives in Paris\n"), encoder="tiny-words", method="structshot"
-    )
 
 
 def test_a_run_is_used_as_a_ready_encoder_is_unless_its_own_fit_is_wanted(support: Path, tmp_path: Path) -> None:
@@ -180,7 +167,7 @@ def test_sentences_need_no_file(support: Path, tmp_path: Path, capsys: pytest.Ca
     assert [line.line.number for line in found] == [1, 3]
     from_file = text(tmp_path, "\n".join(sentences))
     assert "".join(line.to_json() for line in found) == lines_of(support, from_file, **NEAREST)
-    assert seen[-1] == (5, 5, "sentences encoded")
+    assert seen[-1] == (2, 2, "sentences encoded")
     assert capsys.readouterr() == ("", "")
     with pytest.raises(DataError, match="the text: no words in it"):
         tag([" "], support, **NEAREST)
@@ -190,6 +177,8 @@ def test_mistakes_are_said(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie\n")
     with pytest.raises(ConfigError, match=r"fit = .*: name one, as a string; `compare` takes several"):
         tag(path, support, encoder="tiny-words", method="hyperproto", fit=["bayes", "paper"])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"nowhere: no config.json here; is it the folder of a run\?"):
+        tag(path, support, run="nowhere")
     for both in ({}, {"run": "a", "encoder": "b"}):
         with pytest.raises(ConfigError, match="give one of --run and --encoder"):
             tag(path, support, **both)

@@ -5,12 +5,11 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from hyperproto import __version__
 from hyperproto.allocator import keep_large_blocks
 from hyperproto.cli import entities, lists, practice, research
+from hyperproto.cli.terminal import complain
 from hyperproto.errors import HyperProtoError
 
 app = typer.Typer(
@@ -72,9 +71,9 @@ def _options(
 
 
 def _warn(message: Warning | str, *_: Any) -> None:
-    Console(stderr=True).print(f"[bold yellow]warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
+    complain("warning", "bold yellow", str(message))
 
 
 def _fail(message: str) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    complain("error", "bold red", message)
     sys.exit(1)

@@ -16,6 +16,7 @@ from hyperproto.cli.options import (
     one_of,
     single_values,
 )
+from hyperproto.cli.terminal import say
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -50,4 +51,4 @@ def tag(
     with atomic_write(out) as file:
         file.write(content.encode())
     entities = sum(len(list(line.entities())) for line in tagged)
-    typer.echo(f"{out}: {len(tagged)} sentences, {entities} entities")
+    say(f"{out}: {len(tagged)} sentences, {entities} entities")

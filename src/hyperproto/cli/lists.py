@@ -8,7 +8,7 @@ import typer
 
 import hyperproto
 from hyperproto.cli.options import JsonFile, Overrides
-from hyperproto.cli.terminal import show_rows, write_json
+from hyperproto.cli.terminal import say, show_rows, write_json
 from hyperproto.progress import progress_bar
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
@@ -78,5 +78,5 @@ def data_get(
     with progress_bar(name) as show:
         files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))
     for file in files:
-        typer.echo(file.words())
-    typer.echo(f"use it with: --data {shlex.quote(spec(name, out))}")
+        say(file.words())
+    say(f"use it with: --data {shlex.quote(spec(name, out))}")

@@ -8,7 +8,7 @@ import typer
 
 import hyperproto
 from hyperproto.cli.options import JsonFile
-from hyperproto.cli.terminal import write_json
+from hyperproto.cli.terminal import say, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier
@@ -62,7 +62,7 @@ def fit(
     settings = {name: value for name, value in given.items() if value is not None}
     shown = sys.stderr.isatty()
     found = hyperproto.fit(examples, out, encoder=encoder, text=text, label=label, format=form, bar=shown, **settings)
-    typer.echo(_summary(out, found))
+    say(_summary(out, found))
 
 
 @app.command()
@@ -92,7 +92,7 @@ def add(
     """Add examples to a model, as if they had been there from the start."""
     shown = sys.stderr.isatty()
     found = hyperproto.add(model, examples, text=text, label=label, new_classes=new_classes, format=form, bar=shown)
-    typer.echo(_summary(model, found))
+    say(_summary(model, found))
 
 
 def _summary(folder: Path, model: "HypersphereClassifier") -> str:
@@ -134,4 +134,4 @@ def export(
 ) -> None:
     """Write the classifier as an ONNX graph, from vectors to scores, labels and probabilities."""
     hyperproto.load_classifier(model, check_encoder=False).export_onnx(onnx)
-    typer.echo(str(onnx))
+    say(str(onnx))

@@ -38,7 +38,7 @@ from hyperproto.cli.options import (
     several_values,
     single_values,
 )
-from hyperproto.cli.terminal import show, write_json
+from hyperproto.cli.terminal import say, show, write_json
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -76,7 +76,7 @@ def train(
         write_json({"run": str(run.folder), "validation": task, **best}, json_file)
     if json_file != "-":
         value = f"{100 * best[metric]:.2f} ± {100 * best['ci95']:.2f} %"
-        typer.echo(f"{run.folder}: best validation {metric} {value} at step {best['step']}")
+        say(f"{run.folder}: best validation {metric} {value} at step {best['step']}")
 
 
 @app.command()
@@ -209,7 +209,7 @@ def submit(
         done = hyperproto.submit(
             test_input, out, **chosen, options=single_values(option), uncased=uncased, progress=progress
         )
-    typer.echo(f"{done.path}: {len(done.labels)} predictions")
+    say(f"{done.path}: {len(done.labels)} predictions")
 
 
 @app.command()

@@ -9,9 +9,10 @@ from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from hyperproto.files import atomic_write
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.text_table import TextTable, folded
 
 PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
 
@@ -20,6 +21,21 @@ def console() -> Console:
     """Wide tables are for files and pipes as they are; a terminal folds them to its own width."""
     fits = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if fits else PIPE_WIDTH)
+
+
+def say(message: str) -> None:
+    """Print a line; a terminal folds it between words, a pipe gets it as it is."""
+    own = Console()
+    typer.echo(folded(message, own.width) if own.is_terminal else message)
+
+
+def complain(kind: str, style: str, message: str) -> None:
+    """Print a warning or an error to standard error, in the same way."""
+    own = Console(stderr=True)
+    words = folded(f"{kind}: {message}", own.width) if own.is_terminal else f"{kind}: {message}"
+    text = Text(words, no_wrap=True, overflow="ignore")
+    text.stylize(style, 0, len(kind) + 1)
+    own.print(text, soft_wrap=True)
 
 
 def write_json(content: Any, json_file: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool, Progress
 from hyperproto.data.specs import one_of, parse_argument, whole_number
-from hyperproto.data.tagged_text import Tagged, read_tagged
+from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, read_tagged
 from hyperproto.errors import ConfigError, DataError
 
 SUMMARY = (
@@ -19,7 +19,6 @@ OPTIONS = {"scheme": "auto", "column": "last", "word": "1", "comments": "false"}
 SUFFIXES = (".txt", ".conll", ".tsv", ".bio", ".iob")
 SCHEMES = {"bio": "BI", "bioes": "BIESLU"}  # L and U are the E and S of BILOU
 BEGINNINGS = "BSU"
-OUTSIDE_NAME = "O"
 
 _PREFIXED = re.compile(r"([BIESLU])-(.+)")
 

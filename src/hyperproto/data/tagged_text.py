@@ -1,17 +1,21 @@
 """Sentences of words with a label each: the file format, entity spans, and plain text to be tagged."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from sys import intern
+from typing import Any
 
 import numpy as np
 
-from hyperproto.data.pool import IntArray, Pool
+from hyperproto.data.pool import OUTSIDE, IntArray, Pool
 from hyperproto.data.relations import item_kind
 from hyperproto.errors import DataError
 
+OUTSIDE_NAME = "O"  # how words of no class are labelled
 DOCUMENT = "-DOCSTART-"  # CoNLL-2003 opens each document with such a line
 
 
@@ -127,6 +131,13 @@ def check_sentences(pool: Pool, reader: str) -> None:
 _WORD = re.compile(r"\w+|[^\w\s]")  # letters and digits in a row, or one mark of punctuation
 
 
+def labels_of_sentences(pool: Pool) -> list[list[str]]:
+    """The label of each word of a pool by its name, sentence by sentence."""
+    names = [*pool.class_names, OUTSIDE_NAME]  # OUTSIDE, -1, is the last
+    offsets: Any = pool.offsets
+    return [[names[n] for n in pool.labels[a:b]] for a, b in pairwise(offsets.tolist())]
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of a file, cut into words: word `i` is `text[spans[i][0] : spans[i][1]]`."""
@@ -156,3 +167,34 @@ def cut_lines(texts: Iterable[str], where: str) -> list[Line]:
     if not lines:
         raise DataError(f"{where}: no words in it; write plain text, a sentence a line")
     return lines
+
+
+@dataclass(frozen=True, eq=False)
+class TaggedLine:
+    """A line of text with a label for each word."""
+
+    line: Line
+    labels: list[str]
+
+    def entities(self) -> Iterator[dict[str, Any]]:
+        """Runs of one label, with their places in the text."""
+        names = sorted({*self.labels} - {OUTSIDE_NAME})
+        numbers = np.array([names.index(label) if label != OUTSIDE_NAME else OUTSIDE for label in self.labels])
+        spans = find_spans(numbers, np.array([0, len(numbers)]))
+        for first, end, label in zip(spans.start, spans.end, spans.label, strict=True):
+            start, stop = self.line.spans[first][0], self.line.spans[end - 1][1]
+            yield {"type": names[label], "text": self.line.text[start:stop], "start": start, "end": stop}
+
+    def to_json(self) -> str:
+        """One line of JSON: places are counted in characters, from 0, the end being one past the last."""
+        words = [
+            {"text": self.line.text[start:end], "start": start, "end": end, "label": label}
+            for (start, end), label in zip(self.line.spans, self.labels, strict=True)
+        ]
+        content = {"line": self.line.number, "text": self.line.text, "entities": list(self.entities()), "words": words}
+        return json.dumps(content, ensure_ascii=False) + "\n"
+
+    def to_conll(self) -> str:
+        """Word, tab, label, and a blank line behind the last."""
+        pairs = zip(self.line.words, self.labels, strict=True)
+        return "".join(f"{word}\t{label}\n" for word, label in pairs) + "\n"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 import hyperproto
 from hyperproto.data import OUTSIDE, Pool, Progress
-from hyperproto.data.conll import OUTSIDE_NAME, SCHEMES, io_pool
-from hyperproto.data.tagged_text import Tagged, find_spans
+from hyperproto.data.conll import SCHEMES, io_pool
+from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
 from hyperproto.files import atomic_write
@@ -200,7 +199,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             if len(words) != len(its):
                 raise DataError(f"X[{row}] has {len(words)} words, but y[{row}] {len(its)} tags; give each word a tag")
         pool = io_pool(_Given.of(sentences, tags), self.scheme, name="examples", split="all")
-        return sentences, _as_lists(pool)
+        return sentences, labels_of_sentences(pool)
 
     def _take(self, sentences: Sentences, tags: Sentences) -> Self:
         """Make ready to answer by these examples; on an error nothing has changed."""
@@ -373,13 +372,6 @@ class _Given(Tagged):
     def place_of(self, label: int) -> str:
         """The sentence of the first word with this label."""
         return f"{self.path}[{self.line_of(label)}]"
-
-
-def _as_lists(pool: Pool) -> Sentences:
-    """The label of each word of a pool by its name."""
-    names = [*pool.class_names, OUTSIDE_NAME]  # OUTSIDE, -1, is the last
-    offsets: Any = pool.offsets
-    return [[names[n] for n in pool.labels[a:b]] for a, b in pairwise(offsets.tolist())]
 
 
 def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:

@@ -4,7 +4,7 @@ A table that is too wide folds its text columns at spaces; one that is still too
 it has one, and else by a list with one cell a line.
 """
 
-import textwrap
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
@@ -48,7 +48,7 @@ class TextTable:
         """Choose the form that fits."""
         width = options.max_width
         if self.title:
-            yield _plain("\n".join(_wrapped(self.title, width)), "italic")
+            yield _plain(folded(self.title, width), "italic")
         fitting = self
         while fitting.narrower is not None and sum(fitting._least()) + fitting._frame() > width:
             fitting = fitting.narrower
@@ -69,14 +69,14 @@ class TextTable:
         """The width of each column below which a word or a number would break."""
         widths = []
         for n, (name, *cells) in enumerate(self._columns()):
-            whole = [part for cell in cells for part in (cell.split() if n < self.texts else cell.split("\n"))]
-            widths.append(max(map(cell_len, [*name.split(), *whole, ""])))
+            whole = [part for cell in cells for part in (_words(cell) if n < self.texts else cell.split("\n"))]
+            widths.append(max(map(cell_len, [*_words(name), *whole, ""])))
         return widths
 
     def _widths(self, width: int) -> list[int]:
         """Give each column what it asks for, or, where there is too little, share out what is left."""
         least = self._least()
-        asked = [max(cell_len(line) for cell in cells for line in (cell.split("\n"))) for cells in self._columns()]
+        asked = [max(cell_len(line) for cell in cells for line in cell.split("\n")) for cells in self._columns()]
         left = width - self._frame() - sum(least)
         wishes = [b - a for a, b in zip(least, asked, strict=True)]
         if sum(wishes) <= left:
@@ -85,28 +85,47 @@ class TextTable:
 
     def _grid(self, width: int) -> RenderableType:
         table = Table()
-        for n, (name, size) in enumerate(zip(self.head, self._widths(width), strict=True)):
-            table.add_column(Text(name), justify="left" if n < self.texts else "right", width=size)
+        widths = self._widths(width)
+        for n, (name, size) in enumerate(zip(self.head, widths, strict=True)):
+            table.add_column(Text(folded(name, size)), justify="left" if n < self.texts else "right", width=size)
         for number, row in enumerate(self.rows):
+            cells = [folded(cell, size) for cell, size in zip(row, widths, strict=False)]
             stands_out = number in self.bold or (len(row) == 1 and len(self.head) > 1)
-            table.add_row(*map(Text, row), style="bold" if stands_out else None)
+            table.add_row(*map(Text, cells), style="bold" if stands_out else None)
         return table
 
     def _records(self, width: int) -> Iterator[Text]:
         """One cell a line, below the first cell of its row."""
         for first, *cells in self.rows:
-            yield _plain("\n".join(_wrapped(first, width)), "bold")
+            if first:
+                yield _plain(folded(first, width), "bold")
             for name, cell in zip(self.head[1:], cells, strict=False):
                 if cell:
-                    words = f"  {name}: {'; '.join(cell.splitlines())}"
-                    yield _plain("\n".join(_wrapped(words, width, "    ")))
+                    yield _plain(folded(f"  {name}: {' '.join(cell.split())}", width, "    "))
+
+
+def _words(text: str) -> list[str]:
+    return [word.lstrip() for word in _WORD.findall(text)]
 
 
 def _plain(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Fold at spaces only; a word that is longer than the line stays whole."""
-    wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return [part for line in text.split("\n") for part in wrapper.wrap(line)]
+# A word with the spaces before it; the optional parts of a data spec, FOLDER[,size=84][,seed=0], are words, too.
+_WORD = re.compile(r"\s*(?:\[,)?(?:(?!\[,)\S)+")
+
+
+def folded(text: str, width: int, indent: str = "") -> str:
+    """Fold lines between words; a word that is longer than the line stays whole."""
+    lines = []
+    for line in text.split("\n"):
+        filled = ""
+        for word in _WORD.findall(line):
+            if filled.strip() and cell_len(filled + word) > width:
+                lines.append(filled)
+                filled = indent + word.lstrip()
+            else:
+                filled += word
+        lines.append(filled)
+    return "\n".join(lines)
