@@ -1,4 +1,4 @@
-"""Files in a folder or in zip archives, read alike."""
+"""Read-only file trees: a folder, a zip archive, or a folder of zip archives, by relative names."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Encoders: items to vectors. One file each, a registry line each."""
+"""Encoders: items to vectors or maps. One file each, a registry line each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where tensors live: a GPU if there is one, unless HYPERPROTO_DEVICE says otherwise."""
+"""Devices: $HYPERPROTO_DEVICE, or a GPU if there is one, or the CPU; and moving batches to them."""
 
 import os
 from typing import Any

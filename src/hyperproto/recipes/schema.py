@@ -1,4 +1,4 @@
-"""What a recipe may say: strict, and every mistake is reported at once with the nearest valid name."""
+"""Recipe schema (pydantic, strict): every mistake is reported at once, with the nearest valid name."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
