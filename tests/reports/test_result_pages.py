@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hyperproto.reports import entities_page, intents_page
+from hyperproto.reports.demo_page import OURS, SAME_FIT, SHORT, THEIRS
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -72,3 +73,14 @@ def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "made"), [("intents", intents_page.page), ("few-nerd", entities_page.page)])
 def test_the_pages_are_those_of_the_results(name: str, made: Callable[[Path], str]) -> None:
     assert (RESULTS / f"{name}.md").read_text() == made(RESULTS)
+
+
+def test_the_demo_on_file_has_every_row_of_its_page_and_the_sentence_follows_from_them() -> None:
+    content = json.loads((RESULTS / "demo.json").read_text())
+    kinds: dict[tuple[int, str], dict[str, float]] = {}
+    for row in content["results"]:
+        kinds.setdefault((row["way"], str(row["shot"])), {})[row["label"]] = row["accuracy"]
+    assert len(kinds) == 5
+    assert all(rows.keys() >= {*SHORT, SAME_FIT} for rows in kinds.values())
+    largest = max(kinds.values(), key=lambda rows: abs(rows[OURS] - rows[THEIRS]))
+    assert f"{100 * largest[OURS]:.1f} % against {100 * largest[THEIRS]:.1f} %" in content["takeaway"]

@@ -52,7 +52,7 @@ class Variant:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RunGroup:
     """Runs that differ only in their seed, and what was measured on them: their own method first."""
 
     runs: list[TableRun]
@@ -96,13 +96,13 @@ class TableReport:
 
     table: PaperTable
     episodes: int
-    groups: list[Group]
+    groups: list[RunGroup]
     started: list[TableRun]  # runs that have no model yet
     to_run: dict[str, Paper]  # recipes that nobody has run
     remarks: list[str]  # what was left out, and why
     hashes: dict[str, str] = field(default_factory=dict)  # of the episodes, by column; none where nothing was run
 
-    def of(self, row: Published) -> tuple[list[Group], list[TableRun], list[str]]:
+    def of(self, row: Published) -> tuple[list[RunGroup], list[TableRun], list[str]]:
         """Return what belongs to a published row: what was measured, what has begun, what can be run."""
 
         def here(paper: Paper) -> bool:

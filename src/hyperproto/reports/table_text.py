@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hyperproto.recipes import Published
 from hyperproto.reports.comparison import describe, percent
-from hyperproto.reports.table_results import Group, TableReport
+from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.text_table import TextTable
 
 FEW = 4  # recipes to run that are listed in the table itself, and not below it
@@ -12,7 +12,7 @@ HEAD = ("row", "backbone, or how it was evaluated")
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One line of the table; the published ones stand out."""
 
     label: str
@@ -21,29 +21,31 @@ class Line:
     published: bool = False
 
 
-def lines(report: TableReport) -> list[Line]:
+def lines(report: TableReport) -> list[TableLine]:
     """Lay the table out: each published row, then what was measured for it, has begun, or can be run."""
     columns = [column.name for column in report.table.columns]
     empty = [""] * len(columns)
     found = []
     for row in report.table.published:
         groups, started, to_run = report.of(row)
-        found.append(Line(row.method, row.backbone, [row.printed(name) for name in columns], published=True))
+        found.append(TableLine(row.method, row.backbone, [row.printed(name) for name in columns], published=True))
         if row.precision:
-            found.append(Line("", "precision / recall", [_parts(row, name) for name in columns]))
+            found.append(TableLine("", "precision / recall", [_parts(row, name) for name in columns]))
         for group in groups:
             found += _group(group, columns)
-        found += [Line(f"{run.label([run.seed])}; no model yet", str(run.folder), empty) for run in started]
-        found += [Line(f"to run: {name}", "", empty) for name in to_run if len(to_run) <= FEW]
+        found += [TableLine(f"{run.label([run.seed])}; no model yet", str(run.folder), empty) for run in started]
+        found += [TableLine(f"to run: {name}", "", empty) for name in to_run if len(to_run) <= FEW]
     return found
 
 
-def _group(group: Group, columns: list[str]) -> list[Line]:
+def _group(group: RunGroup, columns: list[str]) -> list[TableLine]:
     """One line for each way of evaluating; the first names the runs."""
     labels = [group.label] + [""] * (len(group.variants) - 1)
     variants = group.variants.values()
     return [
-        Line(label, variant.label, [_cell(variant.value(name), variant.precision_recall(name)) for name in columns])
+        TableLine(
+            label, variant.label, [_cell(variant.value(name), variant.precision_recall(name)) for name in columns]
+        )
         for label, variant in zip(labels, variants, strict=True)
     ]
 

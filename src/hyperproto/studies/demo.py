@@ -28,7 +28,7 @@ SHOWN = 20  # unseen classes in the picture
 
 
 @dataclass(frozen=True)
-class Task:
+class EpisodeKind:
     """A kind of episodes; each has as many queries in all."""
 
     name: str
@@ -38,11 +38,11 @@ class Task:
 
 
 TASKS = (
-    Task("5-way, 1 shot", 5, 1, 2000),
-    Task("5-way, 5 shots", 5, 5, 2000),
-    Task("5-way, shots 1,1,2,5,20", 5, [1, 1, 2, 5, 20], 2000),
-    Task("20-way, 1 shot", 20, 1, 500),
-    Task("20-way, 5 shots", 20, 5, 500),
+    EpisodeKind("5-way, 1 shot", 5, 1, 2000),
+    EpisodeKind("5-way, 5 shots", 5, 5, 2000),
+    EpisodeKind("5-way, shots 1,1,2,5,20", 5, [1, 1, 2, 5, 20], 2000),
+    EpisodeKind("20-way, 1 shot", 20, 1, 500),
+    EpisodeKind("20-way, 5 shots", 20, 5, 500),
 )
 
 

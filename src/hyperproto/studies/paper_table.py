@@ -11,7 +11,7 @@ from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
 from hyperproto.methods import METHODS, Method
 from hyperproto.progress import Show
 from hyperproto.recipes import Column, PaperTable, read_table
-from hyperproto.reports.table_results import Group, TableReport
+from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
 from hyperproto.training.selection import Source, run_source, select
 
@@ -29,7 +29,7 @@ def make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) 
     report = TableReport(
         table=table,
         episodes=episodes or table.episodes,
-        groups=[Group(seeds) for seeds in groups],
+        groups=[RunGroup(seeds) for seeds in groups],
         started=[run for run in found if not run.has_model],
         to_run=to_run,
         remarks=remarks + twice,
@@ -63,7 +63,7 @@ def _evaluate(report: TableReport, data: str, split: str, show: Show) -> None:
 
 def _evaluate_run(
     report: TableReport,
-    group: Group,
+    group: RunGroup,
     run: TableRun,
     drawn: list[tuple[Column, list[Episode]]],
     pool: Pool,
