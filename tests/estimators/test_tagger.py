@@ -97,6 +97,23 @@ def test_the_path_follows_the_transitions_of_the_examples() -> None:
     ).predict([["s", "a", "a"]]) == [["O", "O", "O"]]
 
 
+def test_transitions_are_counted_in_the_examples() -> None:
+    kinds = {("", "O"): 0, ("", "I"): 1, ("O", "O"): 2, ("O", "I"): 3, ("I", "O"): 4}
+    counts = [0] * 7
+    for tags in TAGS:
+        for before, here in zip(["", *tags], tags, strict=False):
+            kind = ("I" if before not in ("", "O") else before, "O" if here == "O" else "I")
+            counts[kinds.get(kind, 5 if before == here else 6)] += 1
+    assert counts == [1, 2, 7, 4, 6, 3, 0]
+    many = [words[::-1] for words in [*SENTENCES, *NEW]] * 2
+    options = {"temperature": 3.0, "path": True}
+    found = nearest(options=options).fit(SENTENCES, TAGS)
+    given = nearest(options={**options, "transitions": counts}).fit(SENTENCES, TAGS)
+    assert found.predict(many) == given.predict(many)
+    other = nearest(options={**options, "transitions": [1, 0, 1, 0, 1, 0, 0]}).fit(SENTENCES, TAGS)
+    assert found.predict(many) != other.predict(many)
+
+
 def test_sentences_are_labelled_some_at_a_time(tagger: EntityTagger, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [[*words, str(n)] for n in range(5) for words in NEW]
     whole = tagger.predict(many)

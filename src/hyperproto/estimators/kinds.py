@@ -24,7 +24,7 @@ class Kind:
     items: str  # "text", "image" or "vector": also the column of a table that holds them, unless told otherwise
 
 
-KINDS = {
+CLASSIFIERS = {
     kind.cls.__name__: kind
     for kind in (
         Kind(FewShotTextClassifier, "text"),
@@ -36,7 +36,7 @@ KINDS = {
 
 def kind_of(model: HypersphereClassifier) -> Kind:
     """The kind of a classifier; of a class derived from one of them, that of its parent."""
-    return next(KINDS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in KINDS)
+    return next(CLASSIFIERS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in CLASSIFIERS)
 
 
 def new_classifier(encoder: str | None = None, images: bool = False, **settings: Any) -> HypersphereClassifier:
@@ -62,7 +62,7 @@ def _read_images(encoder: str | None) -> bool:
 def load_classifier(folder: str | PathLike[str], check_encoder: bool = True) -> HypersphereClassifier:
     """Load whatever classifier a folder holds; without `check_encoder` its encoder is not even loaded yet."""
     kind = read_kind(Path(folder))
-    if kind not in KINDS:
-        raise DataError(f"{folder}: {unknown_name('classifier', kind, KINDS)}")
-    cls = KINDS[kind].cls
+    if kind not in CLASSIFIERS:
+        raise DataError(f"{folder}: {unknown_name('classifier', kind, CLASSIFIERS)}")
+    cls = CLASSIFIERS[kind].cls
     return cls.load(folder, check_encoder) if issubclass(cls, FewShotClassifier) else cls.load(folder)

@@ -4,7 +4,7 @@ tasks.open() -> Pool, lists of episodes       selection.contenders(pool) -> Cont
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,13 @@ class Selection:
     transforms: Sequence[str] = ()
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # of the methods: the values of each to compare
 
-    def contenders(
-        self, pool: Pool, data: str | None = None, train_data: tuple[str, str] | None = None
-    ) -> list[Contender]:
+    def contenders(self, pool: Pool, data: str | None = None) -> list[Contender]:
         """Every combination that makes sense, with encoders that read such a pool.
 
-        Training data are those of the run or, for an encoder, of `data`; or `train_data`, spec and split, for all.
+        Training data are those of the run or, for an encoder, of `data`.
         """
         sources = [run_source(run, pool) for run in self.runs]
         sources += [encoder_source(spec, pool, data) for spec in self.encoders]
-        if train_data is not None:
-            sources = [replace(source, train_data=train_data) for source in sources]
         found: dict[str, Contender] = {}
         for values in product(*self.options.values()):
             options = dict(zip(self.options, values, strict=True))
