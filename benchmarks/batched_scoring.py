@@ -8,9 +8,9 @@ from torch import Tensor
 
 from benchmarks.measure import Measurement, in_turns
 from hyperproto.data import Pool
-from hyperproto.encoders import FeatureTransform, make_encoder
+from hyperproto.encoders import make_encoder
 from hyperproto.episodes import EpisodeSampler
-from hyperproto.evaluation import EncodedPool, episode_accuracies, predict_episodes
+from hyperproto.evaluation import EncodedPool, Predictor, measure_episodes, predict_episodes
 from hyperproto.methods import make_method
 
 WAY, SHOT, QUERY = 5, 5, 15
@@ -28,17 +28,16 @@ def _at(dimension: int, target: float, quick: bool) -> Measurement:
     encoded = EncodedPool.encode(make_encoder("identity", {"shape": [dimension]}), _vectors(dimension))
     episodes = EpisodeSampler(encoded.pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
     method = make_method("protonet", feature_shape=(dimension,)).eval()
-    transform = FeatureTransform("none", (dimension,))
+    predictor = Predictor.of(method, encoded.encoder)
 
     def batched() -> Tensor:
-        correct, total = episode_accuracies(method, transform, encoded, episodes)
-        return torch.from_numpy(correct.sum(1) / total.sum(1))
+        return torch.from_numpy(measure_episodes(predictor, encoded, episodes).values)
 
     vectors = encoded.units.x
     tasks = [tuple(map(torch.from_numpy, (e.support, e.query, e.query_y))) for e in episodes]
     times = in_turns(batched, lambda: accuracies_one_by_one(vectors, tasks, nearest_mean), repeats)
     by_product = in_turns(batched, lambda: accuracies_one_by_one(vectors, tasks, nearest_mean_by_product), repeats)
-    predicted = torch.cat([block for _, block, _ in predict_episodes(method, transform, encoded, episodes)])
+    predicted = torch.cat([block.labels for block in predict_episodes(predictor, encoded, episodes)])
     looped = torch.stack([nearest_mean(vectors[support], vectors[query]) for support, query, _ in tasks])
     name = f"batched scoring, D = {dimension}"
     measured = times.measurement(

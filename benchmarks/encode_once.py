@@ -11,9 +11,9 @@ from torch import Tensor
 from benchmarks.batched_scoring import QUERY, SHOT, WAY, nearest_mean
 from benchmarks.measure import Measurement, Times, seconds
 from hyperproto.data import Pool, open_pool
-from hyperproto.encoders import Encoder, FeatureTransform, make_encoder, resolve_encoder
+from hyperproto.encoders import Encoder, make_encoder, resolve_encoder
 from hyperproto.episodes import Episode, EpisodeSampler
-from hyperproto.evaluation import EncodedPool, episode_accuracies, predict_episodes
+from hyperproto.evaluation import EncodedPool, Predictor, measure_episodes, predict_episodes
 from hyperproto.methods import make_method
 
 SHARE = 0.8  # of the redundancy: what of the encodings saved must show as time saved
@@ -30,7 +30,7 @@ def encode_once(quick: bool) -> list[Measurement]:
         encoder = make_encoder(*resolve_encoder("conv4", {}, pool)).eval()
     episodes = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
     method = make_method("protonet", feature_shape=encoder.feature_shape).eval()
-    transform = FeatureTransform("none", encoder.feature_shape)
+    predictor = Predictor.of(method, encoder)
 
     def once_and_anew() -> tuple[float, float, int]:
         """Encode and score; after each batch of the encoder the baseline has its turn, while our clock stands."""
@@ -42,7 +42,7 @@ def encode_once(quick: bool) -> list[Measurement]:
             anew.append(seconds(lambda: predict_anew(encoder, pool, pair)))
 
         start = perf_counter()
-        episode_accuracies(method, transform, EncodedPool.encode(encoder, pool, turn), episodes)
+        measure_episodes(predictor, EncodedPool.encode(encoder, pool, turn), episodes)
         return perf_counter() - start - sum(anew), sum(anew), 2 * len(anew)
 
     once_and_anew()  # to warm up
@@ -51,7 +51,7 @@ def encode_once(quick: bool) -> list[Measurement]:
     times = Times([once for once, _, _ in runs], [anew * n_episodes / n_anew for _, anew, _ in runs])
     few = episodes[:n_anew]
     encoded = EncodedPool.encode(encoder, pool)
-    predicted = torch.cat([block for _, block, _ in predict_episodes(method, transform, encoded, few)])
+    predicted = torch.cat([block.labels for block in predict_episodes(predictor, encoded, few)])
     redundancy = n_episodes * len(_items(episodes[0])) / len(pool)
     measured = times.measurement(
         "encode once",

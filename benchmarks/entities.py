@@ -23,13 +23,13 @@ from torch import Tensor
 from benchmarks.measure import Measurement, Times, in_turns
 from benchmarks.memory import peak_bytes
 from hyperproto.data import OUTSIDE, IntArray, Pool, open_pool
-from hyperproto.encoders import FeatureTransform, Units
+from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.encoders.token_transformer import TokenTransformer
 from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.episodes.word_labels import sentence_offsets
 from hyperproto.errors import DataError
-from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.evaluation import EncodedPool, Predictor, tag_alike
 from hyperproto.methods import make_method
 
 SENTENCES = 100_000
@@ -166,7 +166,7 @@ def _evaluation(quick: bool) -> Measurement:
     episodes = sampler.draw(n_episodes)
     encoder = TokenTransformer(model="minilm").eval()
     method = make_method("protonet", feature_shape=encoder.feature_shape).eval()
-    transform = FeatureTransform("none", encoder.feature_shape)
+    predictor = Predictor.of(method, encoder)
     anew = EachAnew(encoder, pool)
     anew(episodes[0])  # to warm up
     spent: list[float] = []
@@ -180,7 +180,7 @@ def _evaluation(quick: bool) -> Measurement:
 
     start = perf_counter()
     encoded = EncodedPool(pool, encoder, encoder.encode_all(encoder.prepare(pool.items), turn))
-    tags = tag_episodes(method, transform, encoded, episodes)
+    [tags] = tag_alike([predictor], encoded, episodes)
     ours = perf_counter() - start - sum(spent)
     few = episodes[:4]
     plain = torch.cat([torch.from_numpy(e.classes)[anew(e)] for e in few]).numpy()
@@ -226,7 +226,7 @@ def main(quick: bool) -> None:
     episodes = sampler.draw(1 if quick else 20)
     start = perf_counter()
     method = make_method("nnshot", feature_shape=(DIMENSION,))
-    tag_episodes(method, FeatureTransform("none", (DIMENSION,)), encoded, episodes)
+    tag_alike([Predictor.of(method, encoded.encoder)], encoded, episodes)
     spent = perf_counter() - start
     words = float(np.mean([len(episode.support_y) for episode in episodes]))
     measured = {"peak_bytes": peak_bytes(), "vectors_bytes": few.nbytes, "support_words": words, "seconds": spent}

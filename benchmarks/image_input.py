@@ -10,9 +10,9 @@ from torch import Tensor
 
 from benchmarks.measure import Measurement, in_turns
 from hyperproto.data import IntArray, open_pool
+from hyperproto.encoders.augmentation import augmented
 from hyperproto.encoders.conv4 import Conv4
 from hyperproto.recipes import Augmentation
-from hyperproto.training.augmentation import augmented
 
 SIZE, PADDING = 84, 8
 BATCH = 100

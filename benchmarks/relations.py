@@ -20,12 +20,12 @@ from benchmarks.batched_scoring import nearest_mean
 from benchmarks.measure import Measurement, Times, in_turns, seconds
 from hyperproto.data import Pool, open_pool
 from hyperproto.data.relations import Relation, uncased
-from hyperproto.encoders import Encoder, Features, FeatureTransform
+from hyperproto.encoders import Encoder
 from hyperproto.encoders.relation_cnn import RelationCNN
 from hyperproto.encoders.relation_transformer import MARKERS, RelationTransformer
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import DataError
-from hyperproto.evaluation import EncodedPool, episode_accuracies, predict_episodes
+from hyperproto.evaluation import EncodedPool, Predictor, measure_episodes, predict_episodes
 from hyperproto.methods import make_method
 from hyperproto.recipes import Optim
 from hyperproto.training import Learner
@@ -129,7 +129,7 @@ def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, qu
     n_anew = 2 if quick else 50
     episodes = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
     method = make_method("protonet", feature_shape=encoder.feature_shape).eval()
-    transform = FeatureTransform("none", encoder.feature_shape)
+    predictor = Predictor.of(method, encoder)
     encoder.eval()
 
     def both() -> tuple[float, float, EncodedPool]:
@@ -142,13 +142,13 @@ def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, qu
 
         start = perf_counter()
         encoded = EncodedPool(pool, encoder, encoder.encode_all(encoder.prepare(pool.items), turn))
-        episode_accuracies(method, transform, encoded, episodes)
+        measure_episodes(predictor, encoded, episodes)
         return perf_counter() - start - sum(anew), sum(anew) * n_episodes / n_anew, encoded
 
     predict_anew(toolkit, pool, episodes[0])  # to warm up
     ours, theirs, (encoded, *_) = zip(*(both() for _ in range(repeats)), strict=True)
     times, few = Times(ours, theirs), episodes[:2]
-    predicted = torch.cat([block for _, block, _ in predict_episodes(method, transform, encoded, few)])
+    predicted = torch.cat([block.labels for block in predict_episodes(predictor, encoded, few)])
     anew = torch.stack([predict_anew(toolkit, pool, episode) for episode in few])
     return times.measurement(
         f"{name}, {n_episodes:,} evaluation episodes",
@@ -174,16 +174,15 @@ def _training_step(
     """Draw, collate, forward, backward, update, in turns with the toolkit's, which has weights of its own."""
     sampler = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY)
     method = make_method("protonet", feature_shape=encoder.feature_shape)
-    learner = Learner(Features(encoder, FeatureTransform("none", encoder.feature_shape)), method).train()
-    params = learner.parameters_by_optimiser(["encoder"])
+    learner = Learner.of(method, encoder).train()
+    groups = learner.parameter_groups(["encoder"])
     config = Optim(name="sgd", lr=1e-4)  # too little to change what is measured
-    optimisers = [make_optimiser(config, params[group], tables=group != "encoder") for group in params]
+    optimisers = [make_optimiser(config, group) for group in groups.values()]
     dense = torch.optim.SGD(toolkit.weights, lr=1e-4, weight_decay=1e-5)
-    prepared = encoder.prepare(pool.items)
     steps = iter(range(1_000_000))
 
     def ours() -> None:
-        _learn(learner(*learner.collate(prepared, [sampler[next(steps)]]))["cls"], optimisers)
+        _learn(learner(*learner.collate(pool, [sampler[next(steps)]]))["cls"], optimisers)
 
     def plain() -> None:
         episode = sampler[next(steps)]

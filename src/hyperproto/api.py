@@ -435,7 +435,7 @@ def list_methods() -> list[dict[str, str]]:
     for name in METHODS.names():
         cls = METHODS.get(name)
         words = (cls.__doc__ or "").strip().partition("\n")[0]
-        rows.append({"method": name, "fit": ", ".join(cls.fits), "transform": cls.transform or "any", "what": words})
+        rows.append({"method": name, "fit": ", ".join(cls.fits), "transform": ", ".join(cls.transforms or ["any"]), "what": words})
     return rows
 
 

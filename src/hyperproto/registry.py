@@ -1,19 +1,24 @@
 """Names to classes, imported on first use; other packages add their own by entry point."""
 
 import inspect
+import sys
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from hyperproto.errors import ConfigError, unknown_name
 
-FILLED_IN = {"feature_shape", "n_classes"}  # arguments that the library gives, never the user
+FILLED_IN = {"feature_shape", "n_classes", "way", "shot"}  # arguments that the library gives, never the user
 
 
 class Registry:
     """A table of `name -> "module:attribute"` (or "module"), one line each, extended by the entry points of `group`.
 
-    A third-party package registers with, in its own pyproject.toml::
+    `FILE.py:NAME` stands for what a file of that name defines. A third-party package registers with, in its own
+    pyproject.toml::
 
         [project.entry-points."hyperproto.methods"]
         mymethod = "mypackage.mymethod:MyMethod"
@@ -37,7 +42,9 @@ class Registry:
     def get(self, name: str) -> Any:
         """Return the entry called `name`, importing it now."""
         entry = self._entries.get(name)
-        if entry is None:
+        if entry is None and ".py:" in name:
+            entry = _from_file(self.kind, name)
+        elif entry is None:
             points = [point for point in entry_points(group=self.group) if point.name == name]
             if not points:
                 raise ConfigError(unknown_name(self.kind, name, self.names()))
@@ -47,6 +54,31 @@ class Registry:
             loaded = import_module(module)
             entry = getattr(loaded, attribute) if attribute else loaded
         return entry
+
+
+def _from_file(kind: str, name: str) -> Any:
+    """Import what `FILE.py:NAME` stands for; a file is imported anew when it has changed."""
+    file, _, attribute = name.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"the {kind} {name!r}: there is no file {path}")
+    digest = sha256(path.read_bytes()).hexdigest()[:12]
+    module_name = f"hyperproto_file_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}_{digest}"
+    if module_name not in sys.modules:
+        spec = spec_from_file_location(module_name, path)
+        assert spec is not None  # its name ends in .py
+        assert spec.loader is not None
+        sys.modules[module_name] = module = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise ConfigError(f"the {kind} {name!r}: {path} cannot be imported ({error!r})") from error
+    loaded = sys.modules[module_name]
+    if not hasattr(loaded, attribute):
+        own = [key for key, value in vars(loaded).items() if getattr(value, "__module__", None) == module_name]
+        raise ConfigError(f"the {kind} {name!r}: {path.name}: {unknown_name('name', attribute, own)}")
+    return getattr(loaded, attribute)
 
 
 def option_problems(kind: str, name: str, cls: type, options: dict[str, Any]) -> list[str]:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from hyperproto.episodes import EpisodeSampler, GreedySampler, episodes_hash, make_sampler
+from hyperproto.episodes import EpisodeSampler, GreedySampler, episodes_hash
 from hyperproto.errors import EpisodeError
+from hyperproto.problems import make_sampler
 from tests.conftest import blobs
 from tests.helpers.tagged import random_sentences
 

@@ -9,8 +9,9 @@ from hyperproto.data import Pool, open_pool, training_split
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Contender, Result, compare, evaluate_contenders, paired_difference
+from hyperproto.evaluation import Contender, Result, compare, evaluate_contenders
 from hyperproto.methods import make_method
+from hyperproto.problems import paired_difference
 from hyperproto.training.selection import Source, encoder_source, select
 
 

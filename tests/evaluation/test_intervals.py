@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hyperproto.evaluation import mean_interval, paired_difference
+from hyperproto.problems import mean_interval, paired_difference
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:

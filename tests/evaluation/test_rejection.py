@@ -11,23 +11,14 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import roc_auc_score
 
 from hyperproto.data import OUTSIDE, Pool
+from hyperproto.decisions import choose_threshold
 from hyperproto.encoders import FeatureTransform
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import EpisodeError
-from hyperproto.evaluation import (
-    EncodedPool,
-    Rejection,
-    Verdicts,
-    auroc,
-    choose_threshold,
-    compare,
-    evaluate_contenders,
-    judge_episodes,
-    paired_difference,
-    scoring,
-)
+from hyperproto.evaluation import EncodedPool, Rejection, compare, evaluate_contenders, judge_episodes, scoring
 from hyperproto.methods import make_method
+from hyperproto.problems import Verdicts, auroc, paired_difference
 from hyperproto.training.selection import select
 from tests.evaluation.test_contenders import source
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.evaluation import (
+from hyperproto.problems import (
     SpanCounts,
     Tags,
     f1_difference,

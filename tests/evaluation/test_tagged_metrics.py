@@ -13,8 +13,9 @@ from hyperproto.data import open_pool
 from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.episodes import GreedySampler, episodes_hash, save_fewnerd_episodes
 from hyperproto.errors import ConfigError, EpisodeError
-from hyperproto.evaluation import (
-    EncodedPool,
+from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.methods import make_method
+from hyperproto.problems import (
     SpanCounts,
     f1_difference,
     f1_interval,
@@ -22,7 +23,6 @@ from hyperproto.evaluation import (
     mean_interval,
     paired_difference,
     span_errors,
-    tag_episodes,
 )
 from hyperproto.methods import make_method
 from hyperproto.reports.comparison import Comparison, columns_table, describe, errors_table, spans_table

@@ -11,8 +11,9 @@ from hyperproto.encoders import FeatureTransform, Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.errors import EpisodeError
-from hyperproto.evaluation import EncodedPool, Tags, span_errors, tag_episodes
+from hyperproto.evaluation import EncodedPool, tag_episodes
 from hyperproto.methods import METHODS, gather_task, make_method
+from hyperproto.problems import Tags, span_errors
 from tests.conftest import blobs
 from tests.helpers.tagged import random_sentences
 

@@ -8,11 +8,12 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from hyperproto.data import OUTSIDE, open_pool
+from hyperproto.decisions.outside import SHRINKAGE, Outside
 from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender, EncodedPool, training_units
 from hyperproto.methods import Method, make_method
-from hyperproto.methods.outside import SHRINKAGE, Outside
+from hyperproto.decisions.outside import SHRINKAGE, Outside
 from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.selection import Source, select

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.data import Pool
+from hyperproto.decisions.path import Path, abstract_transitions, best_paths
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, PAD, Method, Task, make_method
-from hyperproto.methods.nnshot import NNShot
-from hyperproto.methods.path import Path, abstract_transitions
-from hyperproto.methods.structshot import StructShot
-from hyperproto.methods.viterbi import best_paths
+from hyperproto.methods.nnshot import NNShot, StructShot
 from tests.conftest import blobs
 from tests.helpers.tagged import tagged
 from tests.methods.conftest import make_task

@@ -8,7 +8,8 @@ from hyperproto.data import open_pool
 from hyperproto.encoders import FeatureTransform
 from hyperproto.episodes import GreedySampler, episodes_hash
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import EncodedPool, f1_interval, tag_episodes
+from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.problems import f1_interval
 from hyperproto.recipes import read_table
 from hyperproto.reports.table_text import caption, lines, markdown
 from hyperproto.studies.paper_table import make_report

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from hyperproto.encoders.augmentation import augmented, colour_jitter, crop_and_flip
 from hyperproto.errors import ConfigError
 from hyperproto.recipes import Augmentation
-from hyperproto.training.augmentation import augmented, colour_jitter, crop_and_flip
 
 
 def images(count: int = 6, channels: int = 3, side: int = 9) -> torch.Tensor:

@@ -12,7 +12,8 @@ from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import FeatureTransform
 from hyperproto.episodes import GreedySampler
 from hyperproto.errors import ConfigError, EpisodeError
-from hyperproto.evaluation import EncodedPool, f1_interval, tag_episodes
+from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.problems import f1_interval
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.metrics import validated
 from tests.helpers.tagged import random_sentences

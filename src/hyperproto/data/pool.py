@@ -32,8 +32,11 @@ class Pool:
     name: str = "pool"  # the data spec it came from
     split: str = "all"
     offsets: IntArray | None = None  # (n_items + 1,), or None: one unit an item
+    problem: str = ""  # what is to be solved, a name of `problems`; by default what follows from the offsets
 
     def __post_init__(self) -> None:
+        if not self.problem:
+            object.__setattr__(self, "problem", "classification" if self.offsets is None else "tagging")
         labels = np.ascontiguousarray(self.labels, dtype=np.int64)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", tuple(self.class_names))
@@ -66,9 +69,23 @@ class Pool:
         return len(self.class_names)
 
     @property
+    def outside_row(self) -> int | None:
+        """The row of O, one past the named classes, in a table of all classes; None where every item is one unit."""
+        return None if self.offsets is None else self.n_classes
+
+    @property
     def n_labels(self) -> int:
-        """How many classes training meets: those with a name, and O, one past them, where items have many units."""
-        return self.n_classes + (self.offsets is not None)
+        """Rows of a table of all classes that training meets: those with a name, and O where there is one."""
+        return self.n_classes + (self.outside_row is not None)
+
+    @cached_property
+    def unit_offsets(self) -> IntArray:
+        """Where the units of each item begin and end, (n_items + 1,)."""
+        return np.arange(len(self) + 1) if self.offsets is None else self.offsets
+
+    def items_of(self, units: IntArray) -> IntArray:
+        """The item that each of some units belongs to."""
+        return units if self.offsets is None else np.searchsorted(self.offsets, units, side="right") - 1
 
     @cached_property
     def counts(self) -> IntArray:

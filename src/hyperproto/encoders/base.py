@@ -87,6 +87,7 @@ class Encoder(nn.Module):
     version: ClassVar[int] = 1  # raise it where the same items get other vectors for a reason that no source shows
     argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
     data_options: ClassVar[tuple[str, ...]] = ()  # the options that `options_for` reads off the data
+    pretrained: ClassVar[bool] = False  # whether its vectors mean something before any training
     tables: ClassVar[tuple[str, ...]] = ()  # what `param_groups` may name
     feature_shape: tuple[int, ...]  # of one unit: (D,); maps (C, H, W); token states (-1, C), of any length
 
@@ -138,6 +139,10 @@ class Encoder(nn.Module):
     def collate(self, prepared: Any, index: IntArray) -> Any:
         """Make one batch of the items at `index`."""
         raise NotImplementedError
+
+    def collate_pairs(self, prepared: Any, first: IntArray, second: IntArray) -> Any:
+        """Make one batch of pairs of items, each pair one input, for encoders that can read two texts as one."""
+        raise ConfigError(f"{type(self).__name__} reads items one by one, not in pairs; choose a text transformer")
 
     def forward(self, batch: Any) -> Units:
         """Encode a batch."""

@@ -29,6 +29,8 @@ class EfficientNetLite0(ImageEncoder):
     Never quote a result on miniImageNet (or tieredImageNet) with this encoder: nothing in it would be few-shot.
     """
 
+    pretrained = True
+
     def __init__(self, *, channels: int = 3, size: int = 84, resolution: int = 224) -> None:
         super().__init__()
         if channels not in (1, 3):

@@ -1,15 +1,20 @@
 """What follows the encoder: the feature transform, and the two together."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from hyperproto.data import IntArray, Pool
+from hyperproto.encoders.augmentation import augmented
 from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.device import moved
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.recipes import Augmentation
 from hyperproto.transforms import TRANSFORMS
 
 
@@ -26,6 +31,8 @@ class FeatureTransform(nn.Module):
         super().__init__()
         if kind not in TRANSFORMS:
             raise ConfigError(unknown_name("transform", kind, TRANSFORMS))
+        if kind != "none" and -1 in feature_shape:
+            raise ConfigError(f'transform = "{kind}" is for vectors and maps of one size; token states take "none"')
         self.kind = kind
         shape = [max(1, axis) for axis in feature_shape]  # token states (-1, C): one centre for all positions
         self.register_buffer("center", torch.full(shape, torch.nan), persistent=kind == "center-unit")
@@ -57,12 +64,13 @@ class FeatureTransform(nn.Module):
 
 
 class Features(Encoder):
-    """An encoder and the transform that follows it: what training, and a method's `setup`, see."""
+    """An encoder, the transform that follows it and, for training, augmentation: all that methods see of either."""
 
-    def __init__(self, encoder: Encoder, transform: FeatureTransform) -> None:
+    def __init__(self, encoder: Encoder, transform: FeatureTransform, augmentation: Augmentation | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.transform = transform
+        self.augmentation = augmentation
         self.feature_shape = encoder.feature_shape
 
     def prepared(self, pool: Pool) -> Any:
@@ -73,7 +81,12 @@ class Features(Encoder):
         """As the encoder does."""
         return self.encoder.collate(prepared, index)
 
-    def forward(self, batch: Any) -> Units:
-        """Encode, then transform."""
-        units: Units = self.encoder(batch)
+    def batch(self, prepared: Any, index: IntArray) -> Any:
+        """Make one batch of the items at `index`, on the encoder's device; in training, augmented."""
+        batch = moved(self.collate(prepared, index), self.device)
+        return batch if self.augmentation is None or not self.training else augmented(batch, self.augmentation)
+
+    def forward(self, batch: Any, params: Mapping[str, Tensor] | None = None) -> Units:
+        """Encode, then transform; `params` replace parameters and buffers of the encoder, for inner loops."""
+        units: Units = self.encoder(batch) if params is None else functional_call(self.encoder, dict(params), (batch,))
         return replace(units, x=self.transform(units.x))

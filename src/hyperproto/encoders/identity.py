@@ -16,6 +16,7 @@ class Identity(Encoder):
     """Ready-made vectors, passed through without a copy. Images of bytes become raw pixels between 0 and 1."""
 
     data_options = ("shape",)
+    pretrained = True
 
     def __init__(self, *, shape: list[int]) -> None:
         super().__init__()

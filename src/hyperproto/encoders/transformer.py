@@ -30,6 +30,7 @@ class TransformerEncoder(Encoder):
     """
 
     argument = "model"
+    pretrained = True
     name: ClassVar[str]  # in the registry
 
     def __init__(

@@ -7,7 +7,6 @@ from hyperproto.episodes.episode_files import load_episodes, save_episodes
 from hyperproto.episodes.fewnerd_files import load_fewnerd_episodes, save_fewnerd_episodes
 from hyperproto.episodes.greedy import GreedySampler
 from hyperproto.episodes.sampler import EpisodeSampler
-from hyperproto.episodes.sampling import make_sampler
 
 __all__ = [
     "OUTSIDE",
@@ -20,7 +19,6 @@ __all__ = [
     "episodes_hash",
     "load_episodes",
     "load_fewnerd_episodes",
-    "make_sampler",
     "save_episodes",
     "save_fewnerd_episodes",
 ]

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
-from hyperproto.data import IntArray
-from hyperproto.evaluation.intervals import FloatArray, mean_interval, paired_difference
+from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +52,3 @@ def compare(results: Sequence[Result]) -> list[dict[str, Any]]:
             row |= {f"{name}_difference": difference, f"{name}_ci95": or_none(ci95)}
         comparisons.append(row)
     return comparisons
-
-
-def or_none(ci95: float) -> float | None:
-    """One episode has no interval, and JSON no NaN."""
-    return None if np.isnan(ci95) else ci95
-
-
-def accuracy_by_shot(correct: IntArray, total: IntArray, shots: Sequence[int]) -> dict[str, float]:
-    """Accuracy of the classes that had 1, 2, ... examples: what a mean over classes hides when shots are unequal."""
-    shot = np.array(shots)
-    return {str(k): float(correct[:, shot == k].sum() / max(1, total[:, shot == k].sum())) for k in sorted(set(shots))}

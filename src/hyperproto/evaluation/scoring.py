@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
-from hyperproto.encoders import Encoder, FeatureTransform, Units
+from hyperproto.encoders import Encoder, Units
 from hyperproto.encoders.base import offsets_of, rows_between
 from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
-from hyperproto.errors import EpisodeError
+from hyperproto.errors import ConfigError
+from hyperproto.evaluation.predictor import Predictor
 from hyperproto.methods import Method, Task, TaskItems, gather_task
+from hyperproto.problems import Answers, Measurement, Tags, problem_of
+from hyperproto.problems.tagging import tags_of
 
 BLOCK_BYTES = 8 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
@@ -41,12 +45,27 @@ class EncodedPool:
         return cls(pool, encoder, cached_units(encoder, pool, None, encode) if cached else encode())
 
     @classmethod
+    def unread(cls, encoder: Encoder, pool: Pool) -> "EncodedPool":
+        """Encode nothing, for a method that reads items: units without coordinates keep the borders of the items."""
+        x = torch.empty(int(pool.unit_offsets[-1]), 0, device=encoder.device)
+        return cls(pool, encoder, Units(x, pool.unit_offsets))
+
+    @classmethod
     def of_items(cls, encoder: Encoder, pool: Pool, items: IntArray) -> "EncodedPool":
         """Encode some items only, given in rising order: the others have no units."""
         units = encoder.encode(encoder.prepared(pool), items)
         lengths = np.zeros(len(pool), np.int64)
         lengths[items] = np.diff(units.offsets)
         return cls(pool, encoder, replace(units, offsets=offsets_of(lengths)))
+
+
+def encoded_for(method: Method, encoder: Encoder, pool: Pool, encoded: dict[Encoder, EncodedPool]) -> EncodedPool:
+    """Return a pool as a method reads it: encoded once for all methods (`encoded` holds it), or not at all."""
+    if method.reads == "items":
+        return EncodedPool.unread(encoder, pool)
+    if encoder not in encoded:
+        encoded[encoder] = EncodedPool.encode(encoder, pool, cached=True)
+    return encoded[encoder]
 
 
 def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Tensor:
@@ -57,8 +76,7 @@ def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Te
 def training_units(encoder: Encoder, pool: Pool, *, cached: bool = False) -> tuple[Tensor, Tensor]:
     """Vectors (n, *feature_shape) and labels (n,) of all units of (a sample of) the training data."""
     items, units = _sample(encoder, pool, SAMPLE_ITEMS, cached)
-    offsets = np.arange(len(pool) + 1) if pool.offsets is None else pool.offsets
-    labels = pool.labels[rows_between(offsets[items], offsets[items + 1])]
+    labels = pool.labels[rows_between(pool.unit_offsets[items], pool.unit_offsets[items + 1])]
     return units.x, torch.from_numpy(labels).to(units.x.device)
 
 
@@ -73,19 +91,16 @@ def _sample(encoder: Encoder, pool: Pool, most: int, cached: bool) -> tuple[IntA
 
 @torch.no_grad()
 def score_episodes(
-    method: Method,
-    transform: FeatureTransform,
-    encoded: EncodedPool,
-    episodes: Sequence[Episode],
-    progress: Progress | None = None,
-) -> Iterator[tuple[Sequence[Episode], Tensor, Task]]:
-    """Yield, block by block, some episodes, the scores of their queries (B, Q, N) and the task they were made from."""
-    method.eval()
-    transform.eval()
+    predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode], progress: Progress | None = None
+) -> Iterator[tuple[Task, Tensor]]:
+    """Yield, block by block, tasks of some of the episodes and the scores of their queries, (B, Q, N)."""
+    check_shape(predictor.method, episodes)
+    predictor.eval()
+    predictor.method.read_pool(encoded.pool)
     done = 0
     for block in _blocks(episodes, encoded.units):
-        task = _transformed(transform, _task(method, encoded, block))
-        yield block, method.scores(task), task
+        task = _task(predictor, encoded, block)
+        yield task, predictor.method(task)
         done += len(block)
         if progress is not None:
             progress(done, len(episodes))
@@ -93,37 +108,61 @@ def score_episodes(
 
 @torch.no_grad()
 def predict_episodes(
-    method: Method,
-    transform: FeatureTransform,
+    predictor: Predictor,
     encoded: EncodedPool,
     episodes: Sequence[Episode],
     progress: Progress | None = None,
-) -> Iterator[tuple[Sequence[Episode], Tensor, Task]]:
-    """Yield, block by block, some episodes, the predicted labels (B, Q) and the task they were made from."""
-    for block, scores, task in score_episodes(method, transform, encoded, episodes, progress):
-        yield block, method.decode(scores, task), task
+    *,
+    doubt: bool = False,
+) -> Iterator[Answers]:
+    """Yield, block by block, the predicted labels (B, Q) and, with `doubt`, the scores for "none of these"."""
+    for task, scores in score_episodes(predictor, encoded, episodes, progress):
+        yield Answers(task, predictor.decide(scores, task), predictor.doubt(scores, task) if doubt else None)
 
 
-def episode_accuracies(
-    method: Method,
-    transform: FeatureTransform,
+def measure_episodes(
+    predictor: Predictor,
     encoded: EncodedPool,
     episodes: Sequence[Episode],
     progress: Progress | None = None,
-) -> tuple[IntArray, IntArray]:
-    """Count correct and scored queries for each local class of each episode: two arrays (E, N)."""
-    correct: list[IntArray] = []
-    total: list[IntArray] = []
-    for _, predicted, task in predict_episodes(method, transform, encoded, episodes, progress):
-        if task.query_y is None:
-            raise EpisodeError("these episodes hide the labels of their queries; there is nothing to count")
-        real = task.query_y >= 0  # OUTSIDE and PAD are no class
-        episode = torch.arange(len(real), device=real.device)[:, None]
-        place = task.query_y + task.way * episode  # (B, Q) into (B, N), flat
-        for mask, counts in ((real & (predicted == task.query_y), correct), (real, total)):
-            found = torch.bincount(place[mask], minlength=task.classes.numel())
-            counts.append(found.view_as(task.classes).cpu().numpy())
-    return np.concatenate(correct), np.concatenate(total)
+    **how: Any,
+) -> Measurement:
+    """Answer the queries of all episodes and measure the answers as the pool's problem does."""
+    answers = predict_episodes(predictor, encoded, episodes, progress, doubt=how.get("threshold") is not None)
+    return problem_of(encoded.pool).measure(encoded.pool, episodes, answers, **how)
+
+
+@torch.no_grad()
+def tag_alike(
+    predictors: Sequence[Predictor],
+    encoded: EncodedPool,
+    episodes: Sequence[Episode],
+    progress: Progress | None = None,
+) -> list[Tags]:
+    """Tag the words of episodes by predictors that score alike and decide differently: the first one scores."""
+    scored = score_episodes(predictors[0], encoded, episodes, progress)
+    answers = ([Answers(task, each.decide(scores, task)) for each in predictors] for task, scores in scored)
+    return tags_of(encoded.pool, episodes, answers)
+
+
+def check_shape(method: Method, episodes: Sequence[Episode]) -> None:
+    """Refuse, before any work, episodes of another way or shot than a method without such freedom was trained with."""
+    if "any-way" not in method.traits and method.way is not None:
+        other = next((episode.way for episode in episodes if episode.way != method.way), None)
+        if other is not None:
+            raise ConfigError(
+                f"{type(method).__name__} was trained with {method.way} classes an episode and serves no other number, "
+                f"but these have {other}; evaluate it {method.way}-way, or train it {other}-way"
+            )
+    if "any-shot" not in method.traits and method.shot is not None:
+        for episode in episodes:
+            shots = np.bincount(episode.support_y, minlength=episode.way).tolist()
+            if shots != (method.shot if isinstance(method.shot, list) else [method.shot] * episode.way):
+                raise ConfigError(
+                    f"{type(method).__name__} was trained with {method.shot} shots and serves no other number, but "
+                    f"these episodes have {', '.join(map(str, sorted(set(shots))))}; evaluate it with its own, or "
+                    "train it with these"
+                )
 
 
 def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Episode]]:
@@ -141,15 +180,11 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
         start = stop
 
 
-def _task(method: Method, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
-    items = None
-    if method.needs == "items":
-        items = TaskItems.of(encoded.encoder, encoded.encoder.prepared(encoded.pool), episodes)
-    return gather_task(encoded.units, episodes, items)
-
-
-def _transformed(transform: FeatureTransform, task: Task) -> Task:
-    """Apply the transform to gathered vectors, so that the matrix itself is never copied."""
+def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
+    """Gather vectors and transform those gathered, so that the matrix itself is never copied; or name the items."""
+    if predictor.method.reads == "items":
+        return gather_task(encoded.units, episodes, TaskItems.of(predictor.features, encoded.pool, episodes))
+    task, transform = gather_task(encoded.units, episodes), predictor.features.transform
     if transform.kind == "none":
         return task
     center = None

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from hyperproto.methods.base import TRAITS, Method
+from hyperproto.errors import ConfigError
+from hyperproto.methods.base import TRAITS, Group, Method
 from hyperproto.methods.task import PAD, Task, TaskItems, gather_task
 from hyperproto.registry import Registry, check_options
 
-__all__ = ["METHODS", "PAD", "TRAITS", "Method", "Task", "TaskItems", "gather_task", "make_method"]
+__all__ = ["METHODS", "PAD", "TRAITS", "Group", "Method", "Task", "TaskItems", "gather_task", "make_method"]
 
 METHODS = Registry(
     "method",
@@ -22,7 +23,7 @@ METHODS = Registry(
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
-        "structshot": "hyperproto.methods.structshot:StructShot",
+        "structshot": "hyperproto.methods.nnshot:StructShot",
     },
 )
 
@@ -30,5 +31,7 @@ METHODS = Registry(
 def make_method(name: str, *, feature_shape: tuple[int, ...], n_classes: int = 0, **options: Any) -> Method:
     """Build the method called `name`."""
     cls: type[Method] = METHODS.get(name)
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise ConfigError(f"the method {name!r} is no subclass of hyperproto.methods.Method")
     check_options("method", name, cls, options)
     return cls(feature_shape=feature_shape, n_classes=n_classes, **options)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder
+from hyperproto.encoders import Features
 from hyperproto.methods.cosine import Cosine
 from hyperproto.methods.task import Task
 
@@ -20,6 +20,8 @@ class Classifier(Cosine):
     directions, as Baseline++ does (Chen et al., "A Closer Look at Few-shot Classification", 2019). It takes `[batches]`
     of items, or episodes, whose support it ignores.
     """
+
+    needs_support = False  # training looks at queries only
 
     def __init__(
         self,
@@ -41,30 +43,25 @@ class Classifier(Cosine):
             self.bias = nn.Parameter(torch.zeros(n_classes))
 
     @torch.no_grad()
-    def setup(self, pool: Pool, encoder: Encoder) -> None:
+    def setup(self, pool: Pool, features: Features) -> None:
         """Start the layer at random, as torch's own linear layers do."""
         random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)  # the run's seed
         bound = 1 / math.sqrt(math.prod(self.feature_shape))
         self.weight.copy_(torch.empty(self.weight.shape).uniform_(-bound, bound, generator=random))
 
-    @property
-    def needs_support(self) -> bool:
-        """Training looks at queries only."""
-        return False
-
-    def logits(self, x: Tensor) -> Tensor:
+    def class_logits(self, x: Tensor) -> Tensor:
         """Score vectors against every training class, (..., n_classes)."""
         if self.head == "linear":
             scores = F.linear(x, self.weight, self.bias)
         else:
             scores = F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1))
-        return scores / self.log_temperature.exp()
+        return self.logits(scores)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Cross entropy of the queries over all training classes, not only the episode's."""
         labels = self.labels_of(task)
         real = labels >= 0
         target = task.classes.gather(1, labels.clamp(min=0)).masked_fill(~real, -1)  # (B, Q) the pool's own labels
-        logits = self.logits(task.query).flatten(0, 1)
+        logits = self.class_logits(task.query).flatten(0, 1)
         smoothing = self.label_smoothing
         return {"cls": F.cross_entropy(logits, target.flatten(), ignore_index=-1, label_smoothing=smoothing)}

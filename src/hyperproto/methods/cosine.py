@@ -14,6 +14,7 @@ class Cosine(Method):
     Gidaris & Komodakis 2018; Chen et al., "Meta-Baseline", 2021.
     """
 
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
     start_temperature = 0.1
 
     def scores(self, task: Task) -> Tensor:
@@ -21,6 +22,6 @@ class Cosine(Method):
         center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         return F.normalize(task.query, dim=-1) @ F.normalize(center, dim=-1).mT
 
-    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+    def doubt(self, task: Task, scores: Tensor) -> Tensor:
         """Minus the largest cosine. It has a meaning of its own, and tells more than its softmax at any temperature."""
         return -scores.amax(-1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder
+from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
 from hyperproto.methods.linear import linear_scores
 from hyperproto.methods.novelty import rather_unseen
@@ -64,9 +64,9 @@ class HyperProto(StoredRegions):
         self.start_radius = start_radius
 
     @torch.no_grad()
-    def setup(self, pool: Pool, encoder: Encoder) -> None:
+    def setup(self, pool: Pool, features: Features) -> None:
         """Initialisation phase of Algorithm 1, unless the radii start at 0."""
-        super().setup(pool, encoder)
+        super().setup(pool, features)
         if self.start_radius == "zero":
             self.radius.zero_()
 
@@ -95,26 +95,16 @@ class HyperProto(StoredRegions):
             sphere, bias_radius=sphere.bias_radius + self.count_prior * nat * task.counts().clamp(min=1).log()
         )
 
-    def uses(self, option: str) -> bool:
-        """The options that belong to one closed form change no other."""
-        own = {
-            "radius_weight": "paper",
-            "radius_distance": "paper",
-            "prior_ratio": "bayes",
-            "unit_correlation": "bayes",
-        }
-        return super().uses(option) and own.get(option, self.fit) == self.fit
-
     def scores(self, task: Task) -> Tensor:
         """Score by the linear form where there is one."""
         if not self.squared:
             return super().scores(task)
         return linear_scores(task, lambda support: self.fitted(replace(task, support=support)))
 
-    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+    def doubt(self, task: Task, scores: Tensor) -> Tensor:
         """By extent; a fit that knows how class centres lie compares it with the reach of all classes."""
         if self.fit != "bayes":
-            return super().novelty(task, scores)
+            return super().doubt(task, scores)
         task = self.placed(task)
         return rather_unseen(self.fitted(task), task)
 

@@ -19,6 +19,7 @@ class HyperProtoCone(StoredRegions):
     the pairs i = j of L_dis, a penalty of 2 |eps_i|.
     """
 
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
     fits = Cone.modes
     start_temperature = 0.1
 
@@ -31,10 +32,6 @@ class HyperProtoCone(StoredRegions):
         """Fit cones; the unbiased ones rest on means of unit vectors."""
         mean_of = "unit" if mode == "unbiased" else self.mean_of
         return Cone.fit(support, labels, way, mode=mode, mean_of=mean_of, **options)
-
-    def uses(self, option: str) -> bool:
-        """`unbiased` has means of unit vectors, always."""
-        return super().uses(option) and not (option == "mean_of" and self.fit == "unbiased")
 
     def episode_centers(self, task: Task) -> Tensor:
         """Means of unit vectors, or of raw ones."""

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
-from hyperproto.encoders import Encoder, Units, moved
+from hyperproto.encoders import Features, Units, moved
 from hyperproto.encoders.base import rows_between
 from hyperproto.episodes.random import INITIALISATION, SHUFFLE, shuffled
 from hyperproto.errors import DataError
@@ -13,26 +13,26 @@ from hyperproto.errors import DataError
 BATCH = 256  # items per forward
 
 
-def random_instances(pool: Pool, encoder: Encoder, shot: int) -> tuple[Tensor, Tensor]:
+def random_instances(pool: Pool, features: Features, shot: int) -> tuple[Tensor, Tensor]:
     """Encode `shot` units of each class as training does (batch norm sees mixed batches): vectors and labels.
 
     Where items have many units, those of no class are a class too, O, numbered `pool.n_classes`: it is what else is in
     the sentences that were drawn, as in the support of an episode.
     """
     labels, units = _drawn(pool, shot)
-    items = units if pool.offsets is None else np.searchsorted(pool.offsets, units, side="right") - 1
+    items = pool.items_of(units)
     new = np.zeros(len(items), bool)
     new[np.unique(items, return_index=True)[1]] = True  # the O of a sentence counts once, however often it was drawn
-    prepared = encoder.prepared(pool)
+    prepared = features.prepared(pool)
     vectors, found = [], []
     for start in range(0, len(items), BATCH):
         here = slice(start, start + BATCH)
-        encoded: Units = encoder(moved(encoder.collate(prepared, items[here]), encoder.device))
+        encoded: Units = features(moved(features.collate(prepared, items[here]), features.device))
         rows, own = encoded.offsets[:-1], labels[here]
-        if pool.offsets is not None:
+        if pool.outside_row is not None:
             outside = _outside(pool, items[here], new[here])
-            rows = np.concatenate([rows + units[here] - pool.offsets[items[here]], outside])
-            own = np.concatenate([own, np.full(len(outside), pool.n_classes)])
+            rows = np.concatenate([rows + units[here] - pool.unit_offsets[items[here]], outside])
+            own = np.concatenate([own, np.full(len(outside), pool.outside_row)])
         vectors.append(encoded.x[rows])
         found.append(own)
     return torch.cat(vectors), torch.from_numpy(np.concatenate(found)).to(vectors[0].device)
@@ -53,7 +53,6 @@ def _drawn(pool: Pool, shot: int) -> tuple[IntArray, IntArray]:
 
 def _outside(pool: Pool, items: IntArray, new: IntArray) -> IntArray:
     """Find the rows of the encoded items that are of no class, in items that are new."""
-    assert pool.offsets is not None
-    starts, ends = pool.offsets[items], pool.offsets[items + 1]
+    starts, ends = pool.unit_offsets[items], pool.unit_offsets[items + 1]
     labels = pool.labels[rows_between(starts, ends)]
     return np.flatnonzero((labels == OUTSIDE) & np.repeat(new, ends - starts))

@@ -24,6 +24,8 @@ class LogisticRegression(Method):
     that bound, inverted once an episode, gives steps that never overshoot, and Nesterov's momentum speeds them up.
     """
 
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
+
     def __init__(self, *, C: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
         if C <= 0:

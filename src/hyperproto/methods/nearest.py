@@ -10,6 +10,8 @@ from hyperproto.methods.task import Task
 class NearestNeighbour(Method):
     """Minus the squared distance of a query to the nearest support example of each class."""
 
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
+
     def scores(self, task: Task) -> Tensor:
         """Distances by one matrix product, then a minimum over the examples of each class."""
         task = task.centred()

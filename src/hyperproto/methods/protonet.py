@@ -16,6 +16,8 @@ class ProtoNet(Method):
     `squared=False` takes the distance itself, a variant that changes the scale of the logits more than the geometry.
     """
 
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
+
     def __init__(self, *, squared: bool = True, **options: Any) -> None:
         super().__init__(**options)
         self.squared = squared

@@ -9,4 +9,4 @@ class SimpleShot(ProtoNet):
     The method *is* its transform: what is centred is the training data's mean (without training data, the support's).
     """
 
-    transform = "center-unit"
+    transforms = ("center-unit",)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder
+from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
-from hyperproto.methods.base import Method
+from hyperproto.methods.base import Group, Method
 from hyperproto.methods.instances import random_instances
 from hyperproto.methods.novelty import beyond_extent
 from hyperproto.methods.task import Task
@@ -32,6 +32,7 @@ class StoredRegions(Method):
     "learned", the mean of the learned radii (the paper's Limitations speak of a set radius there, and give none).
     """
 
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
     radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
 
     def __init__(
@@ -53,6 +54,7 @@ class StoredRegions(Method):
                 "here; evaluate a run, or give a number"
             )
         self.centers = centers
+        self.needs_support = centers == "episode"  # stored centres are trained on queries alone
         self.one_shot_radius = one_shot_radius
         self.init_shot = init_shot
         self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
@@ -82,11 +84,11 @@ class StoredRegions(Method):
         return measure
 
     @torch.no_grad()
-    def setup(self, pool: Pool, encoder: Encoder) -> None:
+    def setup(self, pool: Pool, features: Features) -> None:
         """Initialisation phase of Algorithm 1: eq. 3 on K random instances of each training class."""
         if self.init_shot == "shot":
             raise ConfigError('init_shot = "shot" is the number of shots of a recipe; without one, give a number')
-        support, labels = random_instances(pool, encoder, self.init_shot)
+        support, labels = random_instances(pool, features, self.init_shot)
         region = self.closed_form(support, labels, pool.n_labels, "paper")
         self.radius.copy_(getattr(region, self.radius_name)[:, None])
         if self.centers == "stored":
@@ -97,7 +99,7 @@ class StoredRegions(Method):
         task = self.placed(task)
         return -self.measure(self.fitted(task), task.query)
 
-    def novelty(self, task: Task, scores: Tensor) -> Tensor:
+    def doubt(self, task: Task, scores: Tensor) -> Tensor:
         """By extent: how far outside the nearest class, at most 1 inside."""
         task = self.placed(task)
         return beyond_extent(self.fitted(task), task)
@@ -119,10 +121,6 @@ class StoredRegions(Method):
         radius = getattr(region, self.radius_name)
         return replace(region, **{self.radius_name: torch.where(task.counts() == 1, given, radius)})
 
-    def uses(self, option: str) -> bool:
-        """Only eq. 3 leaves classes of one example without a radius."""
-        return super().uses(option) and not (option == "one_shot_radius" and self.fit != "paper")
-
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Learning phase of Algorithm 1: queries against the stored regions of the episode's classes."""
         return {"cls": self.cross_entropy(-self.measure(self.stored_regions(task), task.query), task)}
@@ -134,14 +132,9 @@ class StoredRegions(Method):
         radius = F.embedding(task.classes, self.radius, sparse=True).squeeze(-1)  # (B, N)
         return self.region(center, radius)
 
-    @property
-    def needs_support(self) -> bool:
-        """Stored centres are trained on queries alone."""
-        return self.centers == "episode"
-
-    def param_groups(self) -> dict[str, list[nn.Parameter]]:
+    def param_groups(self) -> dict[str, Group]:
         """The radius has its own optimiser and learning rate."""
-        return {"radius": [self.radius]}
+        return {"radius": Group([self.radius], table=True)}
 
     def monitor(self) -> dict[str, float | list[float]]:
         """Only differences of radii matter in the softmax: watch them centred."""

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hyperproto.data import IntArray
-from hyperproto.encoders import Encoder, Units
+from hyperproto.data import IntArray, Pool
+from hyperproto.encoders import Features, Units, moved
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode
 
@@ -18,17 +18,35 @@ PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit
 
 @dataclass(frozen=True, eq=False)
 class TaskItems:
-    """The items themselves, for a method whose `needs` is "items": pairs of texts, gradient adaptation."""
+    """The items themselves, for a method that reads items: pairs of texts, gradient adaptation.
 
-    encoder: Encoder
-    prepared: Any  # what its `prepare` returned
+    `features` is the same object in training and evaluation; in training `batch` augments images as a recipe says.
+    """
+
+    features: Features
+    prepared: Any  # what the encoder's `prepare` returned
     support: list[IntArray]  # the items of each episode, as indices of `prepared`
     query: list[IntArray]
+    offsets: IntArray  # (n_items + 1,) the units of each item of the pool
 
     @classmethod
-    def of(cls, encoder: Encoder, prepared: Any, episodes: Sequence[Episode]) -> "TaskItems":
+    def of(cls, features: Features, pool: Pool, episodes: Sequence[Episode]) -> "TaskItems":
         """Name the items of some episodes."""
-        return cls(encoder, prepared, [e.support for e in episodes], [e.query for e in episodes])
+        support, query = [e.support for e in episodes], [e.query for e in episodes]
+        return cls(features, features.prepared(pool), support, query, pool.unit_offsets)
+
+    @property
+    def units(self) -> Units:
+        """All units of the pool without coordinates: a task of items has labels and borders, but no vectors."""
+        return Units(torch.empty(int(self.offsets[-1]), 0, device=self.features.device), self.offsets)
+
+    def batch(self, index: IntArray) -> Any:
+        """Make a raw batch of some items, which `features(batch)` encodes with gradients."""
+        return self.features.batch(self.prepared, index)
+
+    def pairs(self, first: IntArray, second: IntArray) -> Any:
+        """Make a batch of pairs of texts, one of each list, as one input each."""
+        return moved(self.features.encoder.collate_pairs(self.prepared, first, second), self.features.device)
 
 
 @dataclass(frozen=True, eq=False)

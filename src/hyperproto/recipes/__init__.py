@@ -10,11 +10,12 @@ from hyperproto.recipes.paper_tables import (
     table_name,
 )
 from hyperproto.recipes.recipe_files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
-from hyperproto.recipes.schema import WORDS, Augmentation, Optim, Paper, Recipe, Training, parse
+from hyperproto.recipes.schema import WORDS, Augmentation, Clipping, Optim, Paper, Recipe, Training, parse
 
 __all__ = [
     "WORDS",
     "Augmentation",
+    "Clipping",
     "Column",
     "Optim",
     "Paper",

@@ -73,7 +73,29 @@ class Augmentation(Section):
     jitter: float = Field(default=0.0, ge=0, le=1)
 
 
-class Optim(Section):
+class Clipping(Section):
+    """Limits on gradients: of the common norm of a section's parameters, of each coordinate, of each tensor's norm."""
+
+    clip_norm: PositiveFloat | None = None
+    clip_value: PositiveFloat | None = None
+    clip_each: PositiveFloat | None = None
+
+
+class Decision(Section):
+    """`[decision]`: how labels follow from scores; what is left out is as the method has it. See `decisions`."""
+
+    path: bool | None = None
+    tau: float | None = None
+    transitions: list[float] | None = None
+    outside_weight: float | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was said."""
+        return {name: value for name, value in self if value is not None}
+
+
+class Optim(Clipping):
     """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate.
 
     `scheduled` says whether warm-up and schedule scale the rate: by default those of the encoder's sections, not those
@@ -140,6 +162,7 @@ class Recipe(Section):
     data: Data
     encoder: _Named
     method: _Named
+    decision: Decision = Decision()
     start: str | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None
@@ -154,6 +177,12 @@ class Recipe(Section):
         if name in self.optim:
             return self.optim[name]
         return self.optim["encoder"].model_copy(update={"momentum": 0.0, "weight_decay": 0.0})
+
+    def clipping(self, name: str) -> Clipping:
+        """Return the limits on the gradients of a section; `training.clip_norm` is the encoder's."""
+        own = self.optim.get(name) or Clipping()
+        limited = own.clip_norm is not None or name != "encoder"
+        return own if limited else own.model_copy(update={"clip_norm": self.training.clip_norm})
 
 
 def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = None) -> Recipe:

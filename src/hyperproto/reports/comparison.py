@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hyperproto.evaluation import Result, compare, mean_interval, paired_difference
-from hyperproto.evaluation.intervals import FloatArray
+from hyperproto.evaluation import Result, compare
+from hyperproto.problems import mean_interval, paired_difference
+from hyperproto.problems.intervals import FloatArray
 from hyperproto.reports.text_table import TextTable
 
 if TYPE_CHECKING:

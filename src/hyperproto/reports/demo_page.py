@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto import __version__
-from hyperproto.evaluation import Result, compare, mean_interval, paired_difference
+from hyperproto.evaluation import Result, compare
+from hyperproto.problems import mean_interval, paired_difference
 from hyperproto.reports.figures import accuracy_chart
 from hyperproto.reports.page import Page
 from hyperproto.reports.text_table import TextTable

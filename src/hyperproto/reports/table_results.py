@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from hyperproto import __version__
-from hyperproto.evaluation import Result, compare, mean_interval
+from hyperproto.evaluation import Result, compare
+from hyperproto.problems import mean_interval
 from hyperproto.recipes import Paper, PaperTable, Published
 from hyperproto.reports.table_runs import TableRun
 

@@ -18,9 +18,9 @@ from rich.table import Table
 
 from hyperproto.data import open_pool
 from hyperproto.encoders import Encoder
-from hyperproto.episodes import make_sampler
-from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
+from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
 from hyperproto.files import atomic_write
+from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.progress import progress_bar
 from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training import load_recipe, train

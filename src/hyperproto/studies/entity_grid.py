@@ -24,16 +24,8 @@ import torch
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, GreedySampler, episodes_hash
-from hyperproto.evaluation import (
-    EncodedPool,
-    Tags,
-    paired_difference,
-    score_episodes,
-    span_errors,
-    tag_alike,
-    tagged_metrics,
-)
-from hyperproto.methods import Method
+from hyperproto.evaluation import EncodedPool, Predictor, score_episodes, tag_alike
+from hyperproto.problems import Tags, paired_difference, span_errors, tagged_metrics
 from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training.selection import Source, encoder_source, run_source, select
 
@@ -74,19 +66,19 @@ class DecisionRule:
     name: str
     options: dict[str, Any]
 
-    def of(self, method: Method) -> Method:
-        """The method, which has path and O, deciding so."""
-        twin = deepcopy(method)
+    def of(self, predictor: Predictor) -> Predictor:
+        """The predictor, which has path and O, deciding so."""
+        method, decision = deepcopy(predictor.method), deepcopy(predictor.decision)
         if not self.options.get("path"):
-            twin.path = None
+            decision.path = None
         weight = self.options.get("outside_weight", 0.0)
-        if twin.outside is not None and weight:
-            twin.outside.weight = weight
+        if decision.outside is not None and weight:
+            decision.outside.weight = weight
         else:
-            twin.outside = None
+            decision.outside = None
         if "temperature" in self.options:
-            twin.log_temperature.data.fill_(log(self.options["temperature"]))
-        return twin
+            method.log_temperature.data.fill_(log(self.options["temperature"]))
+        return Predictor(predictor.features, method, decision)
 
 
 def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -97,11 +89,11 @@ def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[st
         for transform_name in TRANSFORMS.get(name, ("none", "unit", "center-unit")):
             complete = {**own, "path": True, "outside_weight": WEIGHTS[0]}
             [contender] = select([source], [name], [fit], [transform_name], complete)
-            method, transform = contender.on(encoded.units.x.device)
-            scale = _scale(next(iter(score_episodes(method, transform, encoded, episodes[1][:20])))[1])
+            predictor = contender.predictor
+            scale = _scale(next(iter(score_episodes(predictor, encoded, episodes[1][:20])))[1])
             rules = list(_rules(scale))
-            methods = [rule.of(method) for rule in rules]
-            tags = {shot: tag_alike(methods, transform, encoded, drawn) for shot, drawn in episodes.items()}
+            predictors = [rule.of(predictor) for rule in rules]
+            tags = {shot: tag_alike(predictors, encoded, drawn) for shot, drawn in episodes.items()}
             for number, rule in enumerate(rules):
                 found = {f"{shot} shots": _short(tags[shot][number], pool) for shot in CHOICES}
                 row = {"method": name, "fit": fit, "transform": transform_name, "decided": rule.name}
@@ -170,8 +162,7 @@ def _tags(
         contenders = [
             select([source], [row["method"]], [row["fit"]], [row["transform"]], row["options"])[0] for row in rows
         ]
-        parts = [contender.on(encoded.units.x.device) for contender in contenders]
-        yield from tag_alike([method for method, _ in parts], parts[0][1], encoded, episodes)
+        yield from tag_alike([contender.predictor for contender in contenders], encoded, episodes)
 
 
 def _scored_by(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hyperproto.data import Pool, open_pool
-from hyperproto.episodes import Episode, make_sampler
+from hyperproto.episodes import Episode
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
 from hyperproto.methods import METHODS, Method
+from hyperproto.problems import make_sampler
 from hyperproto.progress import Show
 from hyperproto.recipes import Column, PaperTable, read_table
 from hyperproto.reports.table_results import RunGroup, TableReport

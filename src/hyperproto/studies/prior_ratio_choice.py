@@ -17,8 +17,8 @@ import torch
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import FeatureTransform
-from hyperproto.episodes import make_sampler
-from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders, mean_interval, paired_difference
+from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders
+from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
 from hyperproto.studies.result_files import command_of, write_results

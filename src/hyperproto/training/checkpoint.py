@@ -50,10 +50,19 @@ def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
 
 def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Put weights into a model; `path` is where they came from."""
+    wanted = model.state_dict().keys()
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict({key if key in wanted else _todays(key): tensor for key, tensor in weights.items()})
     except RuntimeError as error:
         raise DataError(f"{path}: the weights do not fit the model of config.json ({error})") from None
+
+
+def _todays(key: str) -> str:
+    """Today's name of a tensor: in version 0.1 the decision was part of the method."""
+    for part in ("path.", "outside."):
+        if key.startswith(f"method.{part}"):
+            return key.replace("method.", "decision.", 1)
+    return key
 
 
 def optimiser_tensors(optimisers: Mapping[str, Optimizer]) -> dict[str, Tensor]:

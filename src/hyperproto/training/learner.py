@@ -1,30 +1,25 @@
-"""The learner: encoder, transform and method in one module, whose forward returns the losses."""
+"""The learner: features, method and decision in one module, whose forward returns the losses."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder, moved
+from hyperproto.decisions import make_decision
+from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError
-from hyperproto.methods import Method, TaskItems, gather_task, make_method
-from hyperproto.recipes import Augmentation, Recipe
-from hyperproto.training.augmentation import augmented
+from hyperproto.evaluation import Predictor
+from hyperproto.methods import Group, TaskItems, gather_task, make_method
+from hyperproto.recipes import Recipe
 
 
-class Learner(nn.Module):
+class Learner(Predictor):
     """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
-
-    def __init__(self, features: Features, method: Method, augmentation: Augmentation | None = None) -> None:
-        super().__init__()
-        self.features = features
-        self.method = method
-        self.augmentation = augmentation
 
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
@@ -32,24 +27,25 @@ class Learner(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.training.seed)
             encoder: Encoder = make_encoder(recipe.encoder.name, recipe.encoder.options)
-            transform = FeatureTransform(recipe.transform or "none", encoder.feature_shape)
             shape = encoder.feature_shape
+            features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
-        return cls(Features(encoder, transform), method, recipe.augmentation)
+        return cls(features, method, make_decision(method, recipe.decision.options))
 
-    def collate(self, prepared: Any, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
-        """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering."""
+    def collate(self, pool: Pool, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
+        """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering.
+
+        A method that reads items makes its own batches: it gets no other.
+        """
+        if self.method.reads == "items":
+            return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
-        items = None
-        if self.method.needs == "items":
-            items = TaskItems.of(self.features, prepared, episodes)
-        return moved(self.features.collate(prepared, index), self.features.device), local, items
+        return self.features.batch(self.features.prepared(pool), index), local, None
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
         """Encode the drawn items in one pass and return the method's losses."""
-        if self.augmentation is not None and self.training:
-            batch = augmented(batch, self.augmentation)
-        return self.method.loss(gather_task(self.features(batch), episodes, items))
+        units = self.features(batch) if items is None else items.units
+        return self.method.loss(gather_task(units, episodes, items))
 
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data.
@@ -61,7 +57,7 @@ class Learner(nn.Module):
         for module in self.modules():
             if isinstance(module, _BatchNorm | FeatureTransform):
                 module.train()
-        self.method.read_labels(pool)
+        self.decision.read_labels(pool)
         self.method.setup(pool, self.features)
 
     def take_encoder(self, other: "Learner", where: object) -> None:
@@ -71,16 +67,16 @@ class Learner(nn.Module):
         except RuntimeError as error:
             raise ConfigError(f"{where}: its encoder does not fit into this recipe's ({error})") from None
 
-    def parameters_by_optimiser(self, sections: Sequence[str]) -> dict[str, list[nn.Parameter]]:
+    def parameter_groups(self, sections: Sequence[str]) -> dict[str, Group]:
         """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder.
 
         The encoder's tables stand apart in any case: their gradients are sparse.
         """
-        own = {name: params for name, params in self.method.param_groups().items() if name in sections}
-        own |= self.features.encoder.param_groups()
-        taken = {id(p) for params in own.values() for p in params}
+        own = {name: group for name, group in self.method.param_groups().items() if name in sections}
+        own |= {name: Group(params, table=True) for name, params in self.features.encoder.param_groups().items()}
+        taken = {id(p) for group in own.values() for p in group.params}
         rest = [p for p in self.parameters() if id(p) not in taken and p.requires_grad]
-        return {"encoder": rest, **own}
+        return {"encoder": Group(rest), **own}
 
 
 def _renumbered(episodes: Sequence[Episode]) -> tuple[IntArray, list[Episode]]:

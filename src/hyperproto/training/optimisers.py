@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from hyperproto.recipes import Optim, Training
+from hyperproto.methods import Group
+from hyperproto.recipes import Clipping, Optim, Training
 
 
 class RowAdam(Optimizer):
@@ -65,11 +66,12 @@ def _rows_of(grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad.indices()[0], grad.values()
 
 
-def make_optimiser(config: Optim, params: list[nn.Parameter], *, tables: bool) -> Optimizer:
+def make_optimiser(config: Optim, group: Group) -> Optimizer:
     """Build the optimiser that a recipe names; for tables (one row a class) in its row-wise form unless `dense`."""
-    if tables and config.dense:
+    params = group.params
+    if group.table and config.dense:
         return TableAdam(params, lr=config.lr)
-    if tables:
+    if group.table:
         return SGD(params, lr=config.lr) if config.name == "sgd" else RowAdam(params, lr=config.lr)
     decayed = [p for p in params if p.ndim > 1]  # biases, norms and temperatures do not decay
     groups = [
@@ -80,6 +82,17 @@ def make_optimiser(config: Optim, params: list[nn.Parameter], *, tables: bool) -
     if config.name == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.momentum)
     return (AdamW if config.name == "adamw" else Adam)(groups, lr=config.lr)
+
+
+def clip_gradients(params: list[nn.Parameter], config: Clipping) -> None:
+    """Clip the gradients of one optimiser's parameters: their common norm, each coordinate, or each tensor's norm."""
+    if config.clip_norm is not None:
+        nn.utils.clip_grad_norm_(params, config.clip_norm)
+    if config.clip_value is not None:
+        nn.utils.clip_grad_value_(params, config.clip_value)
+    if config.clip_each is not None:
+        for param in params:
+            nn.utils.clip_grad_norm_(param, config.clip_each)
 
 
 def rate(config: Training, step: int) -> float:

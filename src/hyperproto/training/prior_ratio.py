@@ -31,6 +31,12 @@ class PriorRatio:
     classes: list[str]
     ratio: dict[str, float]
 
+    @staticmethod
+    def can_measure(learner: Learner, pool: Pool, train_pool: Pool) -> bool:
+        """Whether a pool says what to expect of unseen classes: its own were not trained on, and items have one."""
+        vectors = learner.method.reads == "vectors" and pool.outside_row is None
+        return vectors and not set(pool.class_names) & set(train_pool.class_names)
+
     @classmethod
     def measure(cls, learner: Learner, pool: Pool) -> Self:
         """Encode the classes of a pool and measure, for vectors as they are, of length 1, and as the run has them."""

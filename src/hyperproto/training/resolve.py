@@ -3,12 +3,17 @@
 from statistics import median_high
 from typing import Any
 
+import torch
+
 from hyperproto.data import Pool
+from hyperproto.decisions import DECISION_OPTIONS, Decision
 from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.methods import METHODS, Method
+from hyperproto.methods import METHODS, Group, Method
 from hyperproto.recipes import Recipe, parse, read_recipe
 from hyperproto.registry import Registry, keywords, option_problems
+
+FIXED = {"way", "shot"}  # of the training episodes: a method without any-way or any-shot takes them as its own
 
 
 def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
@@ -24,7 +29,8 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
         problems += found
     recipe = parse(raw, name, problems + _method_problems(raw))
     method: type[Method] = METHODS.get(recipe.method.name)
-    return recipe.model_copy(update={"transform": recipe.transform or method.transform or "none"})
+    own = "none" if method.transforms is None or "none" in method.transforms else method.transforms[0]
+    return recipe.model_copy(update={"transform": recipe.transform or own})
 
 
 def resolve(recipe: Recipe, pool: Pool) -> Recipe:
@@ -37,7 +43,10 @@ def resolve(recipe: Recipe, pool: Pool) -> Recipe:
 def completed(recipe: Recipe) -> Recipe:
     """Fill in what follows from the rest of the recipe: instances a region starts from, which rates are scheduled."""
     method = recipe.method
-    if "init_shot" in keywords(METHODS.get(method.name)) and method.options.get("init_shot", "shot") == "shot":
+    cls: type[Method] = METHODS.get(method.name)
+    episodes = {} if recipe.episodes is None else {"way": recipe.episodes.way, "shot": recipe.episodes.shot}
+    method = method.model_copy(update={**_fixed(cls, episodes), **method.options})
+    if "init_shot" in keywords(cls) and method.options.get("init_shot", "shot") == "shot":
         method = method.model_copy(update={"init_shot": init_shot(recipe)})
     own = {"encoder", *_tables({"name": recipe.encoder.name})}
     optim = {
@@ -65,6 +74,8 @@ def _registry_problems(registry: Registry, section: Any) -> list[str]:
     if not isinstance(section, dict) or not isinstance(section.get("name"), str):
         return []
     name, options = _named(section)
+    if registry is ENCODERS:
+        name = name.partition(":")[0]  # without its argument
     try:
         cls = registry.get(name)
     except ConfigError as error:
@@ -78,57 +89,124 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     if not (isinstance(section, dict) and isinstance(section.get("name"), str) and isinstance(optim, dict)):
         return []
     name, options = _named(section)
-    if name not in METHODS.names():
-        return []
-    cls: type[Method] = METHODS.get(name)
+    try:
+        cls: type[Method] = METHODS.get(name)
+    except ConfigError:
+        return []  # reported with the registry's problems
     valid = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
-    try:  # a tiny one: what does it optimise, and does it take these options?
-        method = cls(feature_shape=(1,), n_classes=1, **valid)
+    shape = {key: value for key, value in (episodes if isinstance(episodes, dict) else {}).items() if key in FIXED}
+    problems = [
+        f"method.{key} = {options[key]}: {name} takes it from [episodes], {key} = {shape[key]}; leave it out"
+        for key in FIXED & options.keys() & shape.keys()
+        if options[key] != shape[key]
+    ]
+    try:
+        method = _stand_in(cls, {**_fixed(cls, shape), **valid})
     except ConfigError as error:
-        return [f"method: {error}"]
-    groups, tables = method.param_groups(), _tables(raw.get("encoder"))
+        return [*problems, f"method: {error}"]
+    if method is None:
+        return problems
+    problems += _optimiser_problems(name, method.param_groups(), _tables(raw.get("encoder")), optim)
+    problems += _decision_problems(cls, raw.get("decision"))
+    if method.transforms is not None and raw.get("transform") not in (None, *method.transforms):
+        known = " or ".join(map(repr, method.transforms))
+        problems.append(f"transform = {raw['transform']!r}: {name} is defined with {known}")
+    shot = shape.get("shot")
+    if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
+        problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")
+    if method.needs_support and "batches" in raw:
+        problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
+    validation = raw.get("validation")
+    if isinstance(validation, dict):
+        problems += _validation_problems(name, method, shape, validation)
+    return problems
+
+
+def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
+    """Build the method without memory, for units of a usual shape: what does it optimise, does it take these options?
+
+    The encoder's own shape is known once the data are open: training builds the method with it before anything else.
+    None where this one cannot be built with a usual shape.
+    """
+    shape = (64, 5, 5) if cls.reads == "maps" else (768,)
+    try:
+        with torch.device("meta"):
+            return cls(feature_shape=shape, n_classes=64, **options)
+    except ConfigError:
+        raise
+    except Exception:
+        return None
+
+
+def _fixed(cls: type[Method], shape: dict[str, Any]) -> dict[str, Any]:
+    """The way and shot of the training episodes, as far as the method's parameters depend on them."""
+    return {key: value for key, value in shape.items() if f"any-{key}" not in cls.traits}
+
+
+def _optimiser_problems(
+    name: str, groups: dict[str, Group], tables: tuple[str, ...], optim: dict[str, Any]
+) -> list[str]:
+    """Compare the sections `[optim.NAME]` with what the method and the encoder learn under optimisers of their own."""
     known = ["encoder", *groups, *tables]
     problems = [
         f"optim.{section}: {unknown_name('optimiser section', section, known)}"
         for section in optim
         if section not in known
     ]
-    for group in (*groups, *tables):
-        own = optim.get(group)
-        if own is None and group in groups:
-            problems.append(f"[optim.{group}] is missing: {name} learns it under an optimiser of its own")
-        elif isinstance(own, dict) and (own.get("momentum") or own.get("weight_decay")):
+    problems += [
+        f"[optim.{group}] is missing: {name} learns it under an optimiser of its own"
+        for group in groups
+        if group not in optim
+    ]
+    rows = {*tables, *(group for group in groups if groups[group].table)}
+    for section in known:
+        own = optim.get(section)
+        if not isinstance(own, dict):
+            continue
+        if section in rows and (own.get("momentum") or own.get("weight_decay")):
             problems.append(
-                f"optim.{group}: momentum and weight_decay do not go with rows that are updated only when drawn; "
+                f"optim.{section}: momentum and weight_decay do not go with rows that are updated only when drawn; "
                 "leave them out"
             )
-        elif isinstance(own, dict) and own.get("dense") and own.get("name", "adam") != "adam":
+        elif section in rows and own.get("dense") and own.get("name", "adam") != "adam":
             problems.append(
-                f"optim.{group}: dense = true is plain Adam on a whole table; leave it out for {own['name']}"
+                f"optim.{section}: dense = true is plain Adam on a whole table; leave it out for {own['name']}"
             )
-    if isinstance(optim.get("encoder"), dict) and optim["encoder"].get("dense"):
-        problems.append(
-            "optim.encoder: dense = true is for tables of rows; the encoder's parameters are none: leave it out"
-        )
-    if method.transform is not None and raw.get("transform") not in (None, method.transform):
-        problems.append(f"transform = {raw['transform']!r}: {name} is defined with {method.transform!r}")
-    shot = episodes.get("shot") if isinstance(episodes, dict) else None
-    if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
-        problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")
-    if method.needs_support and "batches" in raw:
-        problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
+        elif section not in rows and own.get("dense"):
+            whose = "the encoder's parameters are none" if section == "encoder" else f"{section} is none"
+            problems.append(f"optim.{section}: dense = true is for tables of rows; {whose}: leave it out")
     return problems
+
+
+def _decision_problems(cls: type[Method], section: Any) -> list[str]:
+    """Check the decision; what is not a table the schema reports."""
+    if not isinstance(section, dict | None) or not {*(section or {})} <= DECISION_OPTIONS.keys():
+        return []
+    try:
+        Decision(dimension=1, **{**cls.decision, **(section or {})})
+    except (ConfigError, TypeError) as error:
+        return [f"decision: {error}"] if isinstance(error, ConfigError) else []
+    return []
+
+
+def _validation_problems(name: str, method: Method, shape: dict[str, Any], validation: dict[str, Any]) -> list[str]:
+    """Compare way and shot of the validation with those of training, where the method serves no other."""
+    return [
+        f"validation.{key} = {validation[key]}: {name} serves no other {key} than that of its training, {shape[key]}"
+        for key in sorted(FIXED & shape.keys() & validation.keys())
+        if f"any-{key}" not in method.traits and validation[key] != shape[key]
+    ]
 
 
 def _tables(section: Any) -> tuple[str, ...]:
     """Name the tables of the encoder, which may have an optimiser of their own."""
     if not isinstance(section, dict) or not isinstance(section.get("name"), str):
         return ()
-    name, _ = _named(section)
+    name = section["name"].partition(":")[0]
     cls: type[Encoder] | None = ENCODERS.get(name) if name in ENCODERS.names() else None
     return () if cls is None else cls.tables
 
 
 def _named(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Take a section apart: the name (without what follows a colon) and the options."""
-    return section["name"].partition(":")[0], {key: value for key, value in section.items() if key != "name"}
+    """Take a section apart: the name and the options."""
+    return section["name"], {key: value for key, value in section.items() if key != "name"}

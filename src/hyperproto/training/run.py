@@ -7,6 +7,7 @@ from typing import Any
 
 from hyperproto import __version__
 from hyperproto.data import Pool
+from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write
 from hyperproto.methods import METHODS
@@ -16,7 +17,7 @@ from hyperproto.training.checkpoint import load_model
 from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import validated
 
-FORMAT = 2  # of config.json; version 0.1 wrote none
+FORMAT = 3  # of config.json; version 0.1 wrote none, 2 had the options of the decision among the method's
 
 
 class Run:
@@ -85,7 +86,7 @@ class Run:
         try:
             config: dict[str, Any] = json.loads(self.config.read_text())
             _ = config["n_classes"], config["data_digest"]
-            return config if config.get("format") is not None else _migrated(config)
+            return _migrated(config)
         except FileNotFoundError:
             raise DataError(f"{self.folder}: no config.json here; is it the folder of a run?") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -93,13 +94,20 @@ class Run:
 
 
 def _migrated(config: dict[str, Any]) -> dict[str, Any]:
-    """Say in today's words what a run of version 0.1 did: 5 instances a class to start from, one schedule for all."""
+    """Say in today's words what a run of an older version did; its own format stays in "format"."""
+    found = config.get("format", 1)
     recipe = config["recipe"]
-    method = recipe["method"]
-    if "init_shot" in keywords(METHODS.get(method["name"])):
-        method = {"init_shot": 5, **method}
-    optim = {name: {"dense": False, "scheduled": True, **section} for name, section in recipe["optim"].items()}
-    return {**config, "recipe": {**recipe, "method": method, "optim": optim}}
+    if found < 2:  # 5 instances a class to start from, one schedule for all
+        method = recipe["method"]
+        if "init_shot" in keywords(METHODS.get(method["name"])):
+            method = {"init_shot": 5, **method}
+        optim = {name: {"dense": False, "scheduled": True, **section} for name, section in recipe["optim"].items()}
+        recipe = {**recipe, "method": method, "optim": optim}
+    if found < 3:  # the decision was part of the method
+        moved = {key: value for key, value in recipe["method"].items() if key in DECISION_OPTIONS}
+        method = {key: value for key, value in recipe["method"].items() if key not in moved}
+        recipe = {**recipe, "method": method, "decision": {**recipe.get("decision", {}), **moved}}
+    return {**config, "format": found, "recipe": recipe}
 
 
 def _settings(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From what a user selects (runs, encoders, methods, fits, transforms) to contenders for an evaluation."""
+"""Expand runs x encoders x methods x fits x transforms into `Contender`s."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import OUTSIDE, Pool, open_pool, training_split
-from hyperproto.encoders import Encoder, default_device, make_encoder, resolve_encoder
+from hyperproto.decisions import DECISION_OPTIONS, Decision, make_decision
+from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.methods import METHODS, Method, make_method
@@ -17,6 +18,17 @@ from hyperproto.registry import keywords, option_problems
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
 from hyperproto.transforms import TRANSFORMS
+
+RANDOM = ":random"  # behind the name of an encoder: with weights drawn at random
+# Options of a method that count with some of its closed forms only.
+FITS_OF_OPTION = {
+    "radius_weight": ("paper",),
+    "radius_distance": ("paper",),
+    "one_shot_radius": ("paper",),
+    "prior_ratio": ("bayes",),
+    "unit_correlation": ("bayes",),
+    "mean_of": ("paper", "point"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +42,8 @@ class Source:
     method: Method | None = None  # a run's own, with its learned parameters
     method_name: str | None = None
     method_options: dict[str, Any] = field(default_factory=dict)  # what the run's recipe said of it
+    decision: Decision | None = None  # a run's own, with what it learned
+    decision_options: dict[str, Any] = field(default_factory=dict)
     train_data: tuple[str, str] | None = None  # spec and split that center-unit and a method's `setup` look at
     prior_ratio: dict[str, float] = field(default_factory=dict)  # what a run measured, by transform
 
@@ -41,7 +55,7 @@ class Source:
     @cached_property
     def train_units(self) -> tuple[Tensor, Tensor] | None:
         """Vectors and labels of words of the training data, encoded once; None where there are none."""
-        if self.train_pool is None or self.train_pool.offsets is None:
+        if self.train_pool is None or self.train_pool.outside_row is None:
             return None
         return training_units(self.encoder, self.train_pool, cached=True)
 
@@ -62,14 +76,25 @@ def run_source(folder: str, pool: Pool) -> Source:
         method=learner.method,
         method_name=recipe.method.name,
         method_options=recipe.method.options,
+        decision=learner.decision,
+        decision_options=recipe.decision.options,
         train_data=(recipe.data.spec, recipe.data.split),
         prior_ratio=PriorRatio.read(run.prior_ratio).for_pool(pool) if run.prior_ratio.exists() else {},
     )
 
 
 def encoder_source(spec: str, pool: Pool, data: str | None = None) -> Source:
-    """Make a ready encoder for a pool; training data are those of `data` (default: the pool's own), if it has any."""
-    name, options = resolve_encoder(spec, {}, pool)
+    """Make a ready encoder for a pool; training data are those of `data` (default: the pool's own), if it has any.
+
+    An encoder that comes without trained weights must be asked for by name, `NAME:random`.
+    """
+    plain = spec.removesuffix(RANDOM)
+    name, options = resolve_encoder(plain, {}, pool)
+    if not ENCODERS.get(name).pretrained and plain == spec:
+        raise ConfigError(
+            f"encoder {spec!r} comes without trained weights; train it and name the run (--run FOLDER), or write "
+            f"{spec}{RANDOM} to see what random weights do"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = make_encoder(name, options).eval().to(default_device())
@@ -101,14 +126,17 @@ def select(
                 centers[source] = _center(source)
             carried = _measured(source, name, transform)
             method, own_options = _method(source, name, fit, {**carried, **options})
+            decision, decision_options = _decision(source, name, method, options)
+            own_options |= decision_options
             where = [source.label] if len(sources) > 1 else []
             said = {**dict.fromkeys(carried, "measured"), **options}  # its value is in the settings: seeds differ in it
-            changed = [f"{key}={value}" for key, value in said.items() if key in own_options and method.uses(key)]
+            changed = [f"{key}={value}" for key, value in said.items() if key in own_options and _matters(key, fit)]
             contender = Contender(
                 label=" ".join([*where, name, fit, transform, *changed]),
                 encoder=source.encoder,
                 method=method,
                 method_name=name,
+                decision=decision,
                 transform=transform,
                 settings={**source.settings, "options": own_options},
                 center=centers.get(source) if transform == "center-unit" else None,
@@ -140,12 +168,18 @@ def _combinations(
     own_fit = source.method.fit if source.method is not None and name == source.method_name else cls.fits[0]
     for fit in [fit for fit in fits if fit in cls.fits] or [own_fit]:
         chosen = [transform for transform in transforms if transform in _transforms(cls)]
-        for transform in chosen or [cls.transform or source.transform]:
+        own = [source.transform] if source.transform in _transforms(cls) else [_transforms(cls)[0]]
+        for transform in chosen or own:
             yield fit, transform
 
 
 def _transforms(cls: type[Method]) -> Sequence[str]:
-    return (cls.transform,) if cls.transform else TRANSFORMS
+    return TRANSFORMS if cls.transforms is None else cls.transforms
+
+
+def _matters(option: str, fit: str) -> bool:
+    """Whether an option changes anything with this closed form: labels name only such."""
+    return fit in FITS_OF_OPTION.get(option, (fit,))
 
 
 def _check_names(
@@ -163,6 +197,8 @@ def _check_names(
         raise ConfigError("the fit is not an option of a method here; use --fit")
     for key, value in options.items():
         problems = [option_problems("method", n, cls, {key: value}) for n, cls in zip(methods, classes, strict=True)]
+        if key in DECISION_OPTIONS:
+            problems = [option_problems("decision", "of all methods", Decision, {key: value})]
         if all(problems):
             raise ConfigError(problems[0][0])
 
@@ -175,32 +211,41 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
     merged = {key: value for key, value in {**own, **given}.items() if key != "fit"}
     shape = source.encoder.feature_shape
     if source.method is None or name != source.method_name:
-        return _informed(make_method(name, feature_shape=shape, fit=fit, **merged), name, source), merged
-    if not given and source.method.outside is None:
+        return make_method(name, feature_shape=shape, fit=fit, **merged).eval(), merged
+    if not given:
         return source.method.with_fit(fit), merged
     method = make_method(name, feature_shape=shape, n_classes=source.method.n_classes, fit=fit, **merged)
-    given_state = {state for option, state in cls.option_state.items() if option in given}
-    learned = {key: value for key, value in source.method.state_dict().items() if key not in given_state}
+    learned = source.method.state_dict()
+    if "temperature" in given:
+        del learned["log_temperature"]
     method.load_state_dict(learned, strict=False)  # what it learned, as far as the options keep it
-    return _informed(method, name, source), merged
+    return method.eval(), merged
 
 
-def _informed(method: Method, name: str, source: Source) -> Method:
-    """Show a method the labels of the training data, if it has something to find there."""
-    wanted = method.found_in_labels
-    if wanted is not None:
+def _decision(source: Source, name: str, method: Method, options: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
+    """What follows the scores: the run's own, changed by the options given; transitions come from training data."""
+    same = source.decision is not None and name == source.method_name
+    given = {key: value for key, value in options.items() if key in DECISION_OPTIONS}
+    merged = {**(source.decision_options if same else {}), **given}
+    decision = make_decision(method, merged)
+    if same and source.decision is not None:
+        learned = source.decision.state_dict()
+        if "transitions" in given:
+            learned.pop("path.transitions", None)
+        decision.load_state_dict(learned, strict=False)
+    if decision.missing is not None:
         if source.train_pool is None:
             raise ConfigError(
-                f"{name} finds its {wanted} in training data, and {source.label} comes without any here; "
-                f"give them: -o {wanted}=..."
+                f"{name} finds its {decision.missing} in training data, and {source.label} comes without any here; "
+                f"give them: -o {decision.missing}=..."
             )
-        method.read_labels(source.train_pool)
-    return method.eval()
+        decision.read_labels(source.train_pool)
+    return decision.eval(), merged
 
 
 def _learn_outside(contender: Contender, source: Source) -> None:
-    """Show a method that wants to know what O looks like the words of the training data, as it will see others."""
-    if contender.method.outside is None:
+    """Show a decision that wants to know what O looks like the words of the training data, as it will see others."""
+    if contender.decision.outside is None:
         return
     if source.train_units is None:
         raise ConfigError(
@@ -208,9 +253,7 @@ def _learn_outside(contender: Contender, source: Source) -> None:
             "without any here; leave it out"
         )
     words, labels = source.train_units
-    method, transform = contender.on(words.device)
-    if method.outside is not None:
-        method.outside.learn(transform.eval()(words), labels == OUTSIDE)
+    contender.decision.outside.learn(contender.predictor.features.transform.eval()(words), labels == OUTSIDE)
 
 
 def _center(source: Source) -> Tensor | None:

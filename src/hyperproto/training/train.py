@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from hyperproto.data import Pool, Progress, open_pool
 from hyperproto.encoders import default_device
-from hyperproto.episodes import BatchSampler, Episode, make_sampler
+from hyperproto.episodes import BatchSampler, Episode
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError
+from hyperproto.methods import Group
+from hyperproto.problems import Measurement, make_sampler
 from hyperproto.recipes import Recipe, run_name
 from hyperproto.training.checkpoint import (
     fill,
@@ -24,11 +26,11 @@ from hyperproto.training.checkpoint import (
     save_tensors,
 )
 from hyperproto.training.learner import Learner
-from hyperproto.training.optimisers import make_optimiser, rate, set_rates
+from hyperproto.training.optimisers import clip_gradients, make_optimiser, rate, set_rates
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
-from hyperproto.training.validation import Measured, Validation
+from hyperproto.training.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Report:
     step: int
     steps: int
     loss: float
-    measured: Measured | None  # by the last validation
+    measured: Measurement | None  # by the last validation
     monitor: dict[str, Any]
 
     def words(self) -> str:
@@ -100,17 +102,12 @@ def _train(
 ) -> None:
     config = recipe.training
     learner = Learner.build(recipe, pool.n_labels).to(default_device())
-    prepared = learner.features.prepared(pool)
     draw = _drawer(recipe, pool)
-    params = learner.parameters_by_optimiser(list(recipe.optim))
-    if not any(params.values()):
+    groups = {name: group for name, group in learner.parameter_groups(list(recipe.optim)).items() if group.params}
+    if not groups:
         raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
     run.claim(recipe, pool)  # only now: what cannot be drawn or built leaves no folder behind
-    optimisers = {
-        name: make_optimiser(recipe.optimiser(name), params[name], tables=name != "encoder")
-        for name in params
-        if params[name]
-    }
+    optimisers = {name: make_optimiser(recipe.optimiser(name), group) for name, group in groups.items()}
     scheduled = [optimiser for name, optimiser in optimisers.items() if recipe.optimiser(name).scheduled]
 
     # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
@@ -126,13 +123,13 @@ def _train(
 
     # Learning phase
     rows: list[dict[str, Any]] = []
-    measured: Measured | None = None
+    measured: Measurement | None = None
     while not state.finished(recipe):
         step = state.step
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
-        losses = learner(*learner.collate(prepared, episodes))  # L_cls (and L_dis)
+        losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
         loss = torch.stack(list(losses.values())).sum()
         if not loss.isfinite():
             raise ConfigError(
@@ -140,7 +137,7 @@ def _train(
                 f"clip gradients (training.clip_norm). {run.folder} keeps its last checkpoint"
             )
         set_rates(scheduled, rate(config, step))
-        _update(optimisers, loss, params, config.clip_norm)  # z, eps and f
+        _update(optimisers, loss, groups, recipe)  # z, eps and f
         state = replace(state, step=step + 1)
 
         row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
@@ -156,8 +153,7 @@ def _train(
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
         if on_step is not None:
             on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, learner.method.monitor()))
-    unseen = validation.pool.offsets is None and not set(validation.pool.class_names) & set(pool.class_names)
-    if unseen and not run.prior_ratio.exists():
+    if PriorRatio.can_measure(learner, validation.pool, pool) and not run.prior_ratio.exists():
         load_model(run.model, learner)  # the best weights
         PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
 
@@ -177,19 +173,19 @@ def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
 def _update(
     optimisers: dict[str, Optimizer],
     loss: Tensor,
-    params: dict[str, list[nn.Parameter]],
-    clip_norm: float | None,
+    groups: dict[str, Group],
+    recipe: Recipe,
 ) -> None:
     for optimiser in optimisers.values():
         optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    if clip_norm is not None:
-        nn.utils.clip_grad_norm_(params["encoder"], clip_norm)
+    for name, group in groups.items():
+        clip_gradients(group.params, recipe.clipping(name))
     for optimiser in optimisers.values():
         optimiser.step()
 
 
-def _validate(validation: Validation, learner: Learner, run: Run, state: State) -> tuple[State, Measured]:
+def _validate(validation: Validation, learner: Learner, run: Run, state: State) -> tuple[State, Measurement]:
     """Measure the learner; keep its weights as the run's model if they are the best so far."""
     found = validation.measure(learner)
     if found.value <= state.best:

@@ -26,3 +26,8 @@ def paired_difference(a: FloatArray, b: FloatArray) -> tuple[float, float]:
     if a.shape != b.shape:
         raise ValueError(f"paired values must have one shape, not {a.shape} and {b.shape}")
     return mean_interval(a - b)
+
+
+def or_none(ci95: float) -> float | None:
+    """One episode has no interval, and JSON no NaN."""
+    return None if np.isnan(ci95) else ci95

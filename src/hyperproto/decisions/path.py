@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.errors import ConfigError
-from hyperproto.methods.viterbi import best_paths
+from hyperproto.methods import PAD
 
 MOVES = ("start-O", "start-I", "O-O", "O-I", "I-O", "I-same", "I-other")
 SOURCES = (slice(0, 2), slice(2, 4), slice(4, 7))  # probabilities of one source add up to 1
@@ -41,7 +41,7 @@ class Path(nn.Module):
 
     def count(self, pool: Pool) -> None:
         """Count the transitions of a pool, unless they were given; items of one unit have none."""
-        if not self.given and pool.offsets is not None:
+        if not self.given and pool.outside_row is not None:
             self.transitions.copy_(abstract_transitions(pool))
 
     def best(self, logits: Tensor, offsets: Tensor) -> Tensor:
@@ -64,8 +64,7 @@ class Path(nn.Module):
 
 def abstract_transitions(pool: Pool) -> Tensor:
     """Count the moves of the labels in each sentence, as probabilities in the order of MOVES."""
-    offsets = np.arange(len(pool) + 1) if pool.offsets is None else pool.offsets
-    starts, ends = offsets[:-1], offsets[1:]
+    starts, ends = pool.unit_offsets[:-1], pool.unit_offsets[1:]
     first = pool.labels[starts[ends > starts]]
     inner = np.ones(len(pool.labels), bool)
     inner[starts[ends > starts]] = False  # the first word of a sentence follows none
@@ -99,3 +98,37 @@ def _normalised(values: list[float]) -> list[float]:
     for part in (values[source] for source in SOURCES):
         shares += [value / sum(part) if sum(part) else 1 / len(part) for value in part]
     return shares
+
+
+def best_paths(scores: Tensor, offsets: Tensor, start: Tensor, moves: Tensor) -> Tensor:
+    """Find, in each sentence, the labels whose scores and moves add up to most: (B, Q), PAD beyond the sentences.
+
+    `scores` (B, Q, N) of each word and label; `offsets` (B, sentences + 1) the words of each sentence; `start` (N,) the
+    score of a first label; `moves` (N, N) of a label (row) and the next one (column).
+    """
+    batch, words, way = scores.shape
+    offsets = offsets.to(scores.device)
+    first = (offsets[:, :-1] + words * torch.arange(batch, device=scores.device)[:, None]).flatten()
+    lengths = offsets.diff(dim=1).flatten()
+    first, lengths = first[lengths > 0], lengths[lengths > 0]
+    labels = torch.full((batch * words,), PAD, device=scores.device)
+    if not len(first):
+        return labels.view(batch, words)
+    order = lengths.argsort(descending=True, stable=True)  # long ones first: those that go on are the first few
+    first, lengths = first[order], lengths[order]
+    going = (lengths > torch.arange(int(lengths[0]), device=scores.device)[:, None]).sum(1).tolist()  # at each step
+    flat = scores.reshape(-1, way)
+
+    best = start + flat[first]  # (sentences, N) the best path that ends in each label
+    came_from = []
+    for step, count in enumerate(going[1:], start=1):
+        reached, previous = (best[:count, :, None] + moves).max(1)
+        came_from.append(previous)
+        best = torch.cat([reached + flat[first[:count] + step], best[count:]])
+    label = best.argmax(-1)  # of each sentence's last word
+    for step in reversed(range(1, len(going))):
+        count = going[step]
+        labels[first[:count] + step] = label[:count]
+        label = torch.cat([came_from[step - 1].gather(1, label[:count, None])[:, 0], label[count:]])
+    labels[first] = label
+    return labels.view(batch, words)
