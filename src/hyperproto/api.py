@@ -342,8 +342,8 @@ def submit(
     pool, episodes = read_fewrel_test(Path(test_input), uncased=uncased)
     [contender] = chosen.contenders(pool)
     encoded = EncodedPool.encode(contender.encoder, pool, noted(progress, "items encoded"))
-    parts = *contender.on(encoded.units.x.device), encoded, episodes, noted(progress, "tasks answered")
-    labels = [label for _, predicted, _ in predict_episodes(*parts) for label in predicted[:, 0].tolist()]
+    answers = predict_episodes(contender.predictor, encoded, episodes, noted(progress, "tasks answered"))
+    labels = [label for block in answers for label in block.labels[:, 0].tolist()]
     path = Path(predictions_name(episodes)) if out is None else Path(out)
     write_predictions(path, labels)
     return Submission(path, labels)
@@ -435,7 +435,14 @@ def list_methods() -> list[dict[str, str]]:
     for name in METHODS.names():
         cls = METHODS.get(name)
         words = (cls.__doc__ or "").strip().partition("\n")[0]
-        rows.append({"method": name, "fit": ", ".join(cls.fits), "transform": ", ".join(cls.transforms or ["any"]), "what": words})
+        rows.append(
+            {
+                "method": name,
+                "fit": ", ".join(cls.fits),
+                "transform": ", ".join(cls.transforms or ["any"]),
+                "what": words,
+            }
+        )
     return rows
 
 

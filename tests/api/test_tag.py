@@ -12,7 +12,6 @@ from hyperproto.api import tag
 from hyperproto.cli import app
 from hyperproto.data import open_pool
 from hyperproto.data.tagged_text import read_plain
-from hyperproto.decisions.path import abstract_transitions
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import tagger

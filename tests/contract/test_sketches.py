@@ -4,19 +4,37 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from hyperproto.data import Pool
-from hyperproto.encoders import FeatureTransform, Units
-from hyperproto.encoders.base import Encoder
-from hyperproto.episodes import Episode
-from hyperproto.evaluation import EncodedPool, episode_accuracies
+from hyperproto.decisions import Decision
+from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.encoders.conv4 import Conv4
+from hyperproto.encoders.identity import Identity
+from hyperproto.episodes import Episode, EpisodeSampler
+from hyperproto.errors import ConfigError
+from hyperproto.evaluation import (
+    Contender,
+    EncodedPool,
+    Predictor,
+    evaluate_contenders,
+    predict_episodes,
+    score_episodes,
+)
 from hyperproto.methods import PAD, Method, Task, TaskItems, gather_task
+from hyperproto.problems.classification import count_correct
+from hyperproto.recipes import Augmentation
+from hyperproto.testing import check_method
+from hyperproto.training import Learner
+from tests.conftest import blobs
+from tests.helpers.predicting import accuracies, decided
 
 
-class Viterbi(Method):
-    """A token method: nearest word, then the best path within each sentence (no move from class 1 to class 2)."""
+class NearestWord(Method):
+    """A token method: minus the distance to the nearest word of each class."""
 
     def scores(self, task: Task) -> Tensor:
         distance = torch.cdist(task.query, task.support)
@@ -25,7 +43,11 @@ class Viterbi(Method):
             [-distance.masked_fill((task.support_y != n)[:, None], torch.inf).amin(-1) for n in classes], -1
         )
 
-    def decode(self, scores: Tensor, task: Task) -> Tensor:
+
+class NoMove(Decision):
+    """The best path within each sentence, without a move from class 1 to class 2."""
+
+    def decide(self, scores: Tensor, task: Task) -> Tensor:
         allowed = torch.zeros(task.way, task.way)
         allowed[1, 2] = -torch.inf
         labels = torch.full(scores.shape[:2], PAD)
@@ -74,15 +96,17 @@ def test_words_are_gathered_padded_and_keep_their_sentences() -> None:
 def test_a_token_method_decodes_sentence_by_sentence() -> None:
     units, episodes = sentences()
     task = gather_task(units, episodes)
-    method = Viterbi(feature_shape=(1,), n_classes=0)
-    path = method.decode(method.scores(task), task)
+    method, decision = NearestWord(feature_shape=(1,), n_classes=0), NoMove(dimension=1)
+    path = decided(method, task, decision)
     for offsets, labels in zip(task.query_offsets.tolist(), path.tolist(), strict=True):
         for start, stop in pairwise(offsets):
             assert (1, 2) not in list(pairwise(labels[start:stop]))
     free = method.scores(task).argmax(-1)
     assert free[0, :2].tolist() == [1, 2]  # what the path forbids is what the words alone would say
-    encoded = EncodedPool(Pool(["w"] * 4, np.zeros(9, int), ("x",), offsets=units.offsets), Words(), units)
-    correct, total = episode_accuracies(method, FeatureTransform("none", (1,)), encoded, episodes)
+    encoder = Identity(shape=[1])
+    encoded = EncodedPool(Pool(["w"] * 4, np.zeros(9, int), ("x",), offsets=units.offsets), encoder, units)
+    found = predict_episodes(Predictor.of(method, encoder, decision=decision), encoded, episodes)
+    correct, total = count_correct(found)
     assert total.tolist() == [[1, 2, 3], [0, 1, 1]]
     assert correct.sum() < total.sum()
 
@@ -90,7 +114,7 @@ def test_a_token_method_decodes_sentence_by_sentence() -> None:
 class PairOfTexts(Method):
     """A method on the items themselves: counts the words that a query shares with each support text."""
 
-    needs: ClassVar = "items"
+    reads: ClassVar = "items"
 
     def scores(self, task: Task) -> Tensor:
         assert isinstance(task.items, TaskItems)
@@ -104,59 +128,105 @@ class PairOfTexts(Method):
 
 
 class Words(Encoder):
-    """Prepares sets of words; has no vectors to give."""
+    """Prepares sets of words; has no vectors to give, and says so if it is asked for some."""
 
     feature_shape = (0,)
 
     def prepare(self, items: Any) -> Any:
         return [set(item.split()) for item in items]
 
-    def collate(self, prepared: Any, index: Any) -> int:
-        return len(index)
-
-    def forward(self, batch: int) -> Units:
-        return Units.one_each(torch.zeros(batch, 0))
+    def forward(self, batch: Any) -> Units:
+        raise AssertionError("nothing asked for vectors")
 
 
-def test_a_method_on_pairs_of_texts() -> None:
+def test_a_method_on_pairs_of_texts_causes_no_encoding() -> None:
     texts = ["red fox", "blue sea", "a red fox runs", "the sea is blue", "one fox", "deep sea"]
     pool = Pool(texts, np.array([0, 1, 0, 1, 0, 1]), ("fox", "sea"))
     episode = Episode(np.arange(2), np.array([0, 1]), np.array([0, 1]), np.array([2, 3, 4, 5]), np.array([0, 1, 0, 1]))
-    encoded = EncodedPool.encode(Words(), pool)
-    correct, total = episode_accuracies(
-        PairOfTexts(feature_shape=(0,), n_classes=0), FeatureTransform("none", (0,)), encoded, [episode]
-    )
-    assert correct.tolist() == total.tolist() == [[2, 2]]
+    method = PairOfTexts(feature_shape=(0,), n_classes=0)
+    contender = Contender("pairs", Words(), method, "pairs", Decision(dimension=0), "none", {})
+    [result] = evaluate_contenders([contender], pool, [episode], {})
+    assert result.values.tolist() == [1.0]
+    with pytest.raises(ConfigError, match="Words reads items one by one, not in pairs; choose a text transformer"):
+        TaskItems.of(contender.predictor.features, pool, [episode]).pairs(episode.support, episode.query[:2])
+
+
+class Counting(Identity):
+    """Scales vectors by a weight, and counts what is encoded."""
+
+    def __init__(self, *, shape: list[int]) -> None:
+        super().__init__(shape=shape)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.encoded = 0
+
+    def forward(self, batch: Tensor) -> Units:
+        self.encoded += len(batch)
+        return Units.one_each(self.scale * batch)
 
 
 class OneStep(Method):
-    """Gradient adaptation: one step of a linear head on the support, at evaluation."""
+    """Gradient adaptation: one step of the encoder's own weights on the support, in training and evaluation alike."""
 
-    needs: ClassVar = "items"
+    reads: ClassVar = "items"
+    traits: ClassVar = frozenset({"any-way", "any-shot", "unequal-shots", "untrained"})
 
     def scores(self, task: Task) -> Tensor:
-        assert task.items is not None
-        assert isinstance(task.items.encoder, Encoder)
-        with torch.enable_grad():
-            head = torch.zeros(len(task.classes), task.support.shape[-1], task.way, requires_grad=True)
-            logits = task.support @ head
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), task.support_y.flatten())
-            [slope] = torch.autograd.grad(loss, [head])
-        return task.query @ -slope
+        items = task.items
+        assert items is not None
+        rows = []
+        for b, (support, query) in enumerate(zip(items.support, items.query, strict=True)):
+            batch, labels = items.batch(support), task.support_y[b, : len(support)]
+            with torch.enable_grad():
+                weights = {name: p.detach().requires_grad_() for name, p in items.features.encoder.named_parameters()}
+                loss = F.cross_entropy(self._against(items.features(batch, weights).x, labels, task.way), labels)
+                slopes = torch.autograd.grad(loss, list(weights.values()))
+            stepped = {name: p - 0.01 * s for (name, p), s in zip(weights.items(), slopes, strict=True)}
+            means = self._means(items.features(batch, stepped).x, labels, task.way)
+            rows.append(-torch.cdist(items.features(items.batch(query), stepped).x, means))
+        return torch.stack(rows)
+
+    def _means(self, x: Tensor, labels: Tensor, way: int) -> Tensor:
+        return torch.stack([x[labels == n].mean(0) for n in range(way)])
+
+    def _against(self, x: Tensor, labels: Tensor, way: int) -> Tensor:
+        return -torch.cdist(x, self._means(x, labels, way))
 
 
-def test_a_method_may_take_gradient_steps_at_evaluation() -> None:
-    from hyperproto.encoders.identity import Identity
-    from hyperproto.episodes import EpisodeSampler
-    from tests.conftest import blobs
-
+@pytest.mark.parametrize("transform", ["none", "unit"])
+def test_items_come_with_the_same_features_in_training_and_evaluation(transform: str) -> None:
     pool = blobs()
-    encoded = EncodedPool.encode(Identity(shape=[6]), pool)
-    episodes = EpisodeSampler(pool, way=3, shot=5, query=5).draw(10)
-    correct, total = episode_accuracies(
-        OneStep(feature_shape=(6,), n_classes=0), FeatureTransform("none", (6,)), encoded, episodes
-    )
-    assert correct.sum() / total.sum() > 0.6
+    encoder = Counting(shape=[6])
+    learner = Learner.of(OneStep(feature_shape=(6,), n_classes=8), encoder, transform)
+    episodes = EpisodeSampler(pool, way=3, shot=5, query=5).draw(4)
+    batch, drawn, items = learner.train().collate(pool, episodes[:1])
+    assert batch is None
+    assert items is not None
+    assert items.features is learner.features
+    learner(batch, drawn, items)
+    assert encoder.encoded == 15 + 15 + 15  # support before and after its step, and the queries: nothing else
+    encoder.encoded = 0
+    [(task, scores)] = score_episodes(learner, EncodedPool.unread(encoder, pool), episodes)
+    assert encoder.encoded == 4 * 45
+    assert task.items is not None
+    assert task.items.features is learner.features
+    x = task.items.features(task.items.batch(episodes[0].support)).x
+    lengths = x.norm(dim=-1)
+    assert torch.allclose(lengths, torch.ones(15)) == (transform == "unit")
+    right = (scores.argmax(-1) == task.query_y).float().mean()
+    assert right > 0.6
+
+
+def test_items_are_augmented_in_training_only() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 16, 16), dtype=np.uint8)
+    pool = Pool(pixels, np.arange(8) % 2, ("a", "b"))
+    encoder = Conv4(size=16)
+    transform = FeatureTransform("none", encoder.feature_shape)
+    features = Features(encoder, transform, Augmentation(crop=4, flip=True))
+    items = TaskItems.of(features, pool, EpisodeSampler(pool, way=2, shot=1, query=1).draw(1))
+    plain = features.collate(features.prepared(pool), np.arange(8))
+    assert torch.equal(features.eval() and items.batch(np.arange(8)), plain)
+    torch.manual_seed(0)
+    assert not torch.equal(features.train() and items.batch(np.arange(8)), plain)
 
 
 class StoredCenters(Method):
@@ -168,8 +238,8 @@ class StoredCenters(Method):
         super().__init__(**options)
         self.center = nn.Parameter(torch.zeros(self.n_classes, *self.feature_shape))
 
-    def setup(self, pool: Pool, encoder: Encoder) -> None:
-        vectors = encoder.encode_all(encoder.prepare(pool.items)).x
+    def setup(self, pool: Pool, features: Features) -> None:
+        vectors = features.encode_all(features.prepared(pool)).x
         with torch.no_grad():
             for n in range(self.n_classes):
                 self.center[n] = vectors[torch.from_numpy(pool.labels == n)].mean(0)
@@ -179,13 +249,9 @@ class StoredCenters(Method):
 
 
 def test_a_method_with_stored_centres_trains_without_support() -> None:
-    from hyperproto.encoders.identity import Identity
-    from hyperproto.episodes import EpisodeSampler
-    from tests.conftest import blobs
-
     pool = blobs()
     method = StoredCenters(feature_shape=(6,), n_classes=pool.n_classes)
-    method.setup(pool, Identity(shape=[6]))
+    method.setup(pool, Features(Identity(shape=[6]), FeatureTransform("none", (6,))))
     task = gather_task(
         Units.one_each(torch.from_numpy(pool.items)), EpisodeSampler(pool, way=3, shot=0, query=4).draw(2)
     )
@@ -197,7 +263,8 @@ def test_a_method_with_stored_centres_trains_without_support() -> None:
 class LocalDescriptors(Method):
     """A method on feature maps: a query matches a class by its best local descriptors."""
 
-    traits: ClassVar = frozenset({"feature-maps", "any-way"})
+    reads: ClassVar = "maps"
+    traits: ClassVar = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
 
     def scores(self, task: Task) -> Tensor:
         support, query = task.support.flatten(3), task.query.flatten(3)  # (B, S, C, places)
@@ -212,10 +279,12 @@ def test_a_method_on_feature_maps() -> None:
     for item, label in enumerate(labels):
         maps[item, label, item % 3, item // 3] = 1  # the class is the channel, wherever the spot is
     episode = Episode(np.arange(2), np.array([0, 1]), labels[:2], np.arange(2, 8), labels[2:])
-    encoded = EncodedPool(Pool(maps.numpy(), labels, ("a", "b")), Words(), Units.one_each(maps))
+    encoder = Identity(shape=[2, 3, 3])
+    encoded = EncodedPool(Pool(maps.numpy(), labels, ("a", "b")), encoder, Units.one_each(maps))
     for kind in ("none", "unit", "center-unit"):
-        transform = FeatureTransform(kind, (2, 3, 3))
-        correct, _ = episode_accuracies(
-            LocalDescriptors(feature_shape=(2, 3, 3), n_classes=0), transform, encoded, [episode]
-        )
-        assert correct.tolist() == [[3, 3]]
+        method = LocalDescriptors(feature_shape=(2, 3, 3), n_classes=0)
+        assert accuracies(method, encoded, [episode], kind)[0].tolist() == [[3, 3]]
+    check_method(LocalDescriptors)
+    with pytest.raises(ConfigError, match=r"LocalDescriptors reads feature maps, but the encoder gives vectors of "
+                                          r'shape \(6,\); add output = "maps" to \[encoder\]'):  # fmt: skip
+        LocalDescriptors(feature_shape=(6,), n_classes=0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hyperproto.data import Pool, open_pool, training_split
+from hyperproto.decisions import make_decision
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError
@@ -172,8 +173,9 @@ def test_an_option_counts_for_more_than_what_a_run_learned() -> None:
 
 
 def moves(contender: Contender) -> list[float]:
-    assert contender.method.path is not None
-    return contender.method.path.transitions.tolist()
+    assert contender.decision.path is not None
+    found: list[float] = contender.decision.path.transitions.tolist()
+    return found
 
 
 def test_structshot_counts_transitions_in_the_training_data(tmp_path: Path) -> None:
@@ -190,8 +192,9 @@ def test_structshot_counts_transitions_in_the_training_data(tmp_path: Path) -> N
         [told] = select([with_data], ["structshot"], [], [], {"transitions": given})
         assert moves(told) == pytest.approx(given)
     learned = make_method("structshot", feature_shape=(6,))
-    learned.read_labels(open_pool(f"conll:{tmp_path}", "test"))
-    run = Source("run", {}, encoder, "none", learned, "structshot")
+    decision = make_decision(learned, {})
+    decision.read_labels(open_pool(f"conll:{tmp_path}", "test"))
+    run = Source("run", {}, encoder, "none", learned, "structshot", decision=decision)
     [as_learned, changed] = [
         select([run], [], [], [], options)[0] for options in ({"tau": 0.5}, {"transitions": given})
     ]

@@ -12,7 +12,6 @@ from sklearn.metrics import roc_auc_score
 
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.decisions import choose_threshold
-from hyperproto.encoders import FeatureTransform
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import EpisodeError
@@ -21,6 +20,7 @@ from hyperproto.methods import make_method
 from hyperproto.problems import Verdicts, auroc, paired_difference
 from hyperproto.training.selection import select
 from tests.evaluation.test_contenders import source
+from tests.helpers.predicting import predictor
 
 patient = settings(deadline=None)  # a busy machine is not a mistake
 COARSE = st.integers(-4, 4).map(float)  # so that ties are common
@@ -147,10 +147,10 @@ def test_blocks_judge_as_single_episodes_do(
     pool = make_blobs(noise=2.0)
     encoded = EncodedPool.encode(Identity(shape=[6]), pool)
     episodes = EpisodeSampler(pool, way=3, shot=(1, 4, 2), query=4, nota_share=0.3).draw(20)
-    parts = make_method(name, feature_shape=(6,)), FeatureTransform("unit", (6,)), encoded
-    together = judge_episodes(*parts, episodes)
+    parts = predictor(make_method(name, feature_shape=(6,)), encoded, "unit"), encoded, episodes
+    together = judge_episodes(*parts)
     monkeypatch.setattr(scoring, "BLOCK_BYTES", 1)
-    alone = judge_episodes(*parts, episodes)
+    alone = judge_episodes(*parts)
     assert np.array_equal(together.episode, np.repeat(np.arange(20), 12 + 5))
     assert np.array_equal(together.label, np.concatenate([e.query_y for e in episodes if e.query_y is not None]))
     for part in ("episode", "label", "predicted"):
@@ -162,8 +162,8 @@ def test_a_ragged_list_of_episodes_has_no_padding_in_it(make_blobs: Callable[...
     pool = make_blobs()
     encoded = EncodedPool.encode(Identity(shape=[6]), pool)
     episodes = [EpisodeSampler(pool, way=3, shot=2, query=query, na_rate=1)[0] for query in (2, 5, 3)]
-    parts = make_method("protonet", feature_shape=(6,), learn_temperature=True), FeatureTransform("none", (6,)), encoded
-    assert np.bincount(judge_episodes(*parts, episodes).episode).tolist() == [8, 20, 12]
+    method = make_method("protonet", feature_shape=(6,), learn_temperature=True)
+    assert np.bincount(judge_episodes(predictor(method, encoded), encoded, episodes).episode).tolist() == [8, 20, 12]
 
 
 def test_results_with_rejection_say_where_the_threshold_comes_from(make_blobs: Callable[..., Pool]) -> None:
@@ -185,9 +185,10 @@ def test_results_with_rejection_say_where_the_threshold_comes_from(make_blobs: C
     assert content["accuracy"] == pytest.approx(
         (nota["outside_rejected"] + np.mean(list(content["metrics"]["accuracy_by_shot"].values()))) / 2
     )
-    verdicts = judge_episodes(*contenders[0].on("cpu"), EncodedPool.encode(contenders[0].encoder, pool), episodes)  # type: ignore[arg-type]
+    encoded = EncodedPool.encode(contenders[0].encoder, pool)
+    verdicts = judge_episodes(contenders[0].predictor, encoded, episodes)
     np.testing.assert_array_equal(results[0].values, verdicts.accuracies(nota["threshold"]))
-    assert (results[0].values.mean(), results[0].others["auroc"].mean()) == (content["accuracy"], nota["auroc"])  # type: ignore[union-attr]
+    assert (results[0].values.mean(), results[0].others["auroc"].mean()) == (content["accuracy"], nota["auroc"])
     rows = compare(results)
     assert len(rows) == 3
     for row, (a, b) in zip(rows, [(0, 1), (0, 2), (1, 2)], strict=True):
@@ -216,6 +217,6 @@ def test_hidden_labels_cannot_be_judged(make_blobs: Callable[..., Pool]) -> None
 
     pool = make_blobs()
     episode = replace(EpisodeSampler(pool, way=3, shot=2, query=2, na_rate=1)[0], query_y=None)
-    parts = make_method("protonet", feature_shape=(6,)), FeatureTransform("none", (6,))
+    encoded = EncodedPool.encode(Identity(shape=[6]), pool)
     with pytest.raises(EpisodeError, match="hide the labels"):
-        judge_episodes(*parts, EncodedPool.encode(Identity(shape=[6]), pool), [episode])
+        judge_episodes(predictor(make_method("protonet", feature_shape=(6,)), encoded), encoded, [episode])

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from hyperproto.data import Pool
-from hyperproto.encoders import FeatureTransform, Units
+from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler
-from hyperproto.evaluation import EncodedPool, episode_accuracies, predict_episodes, scoring, training_center
+from hyperproto.evaluation import EncodedPool, predict_episodes, scoring, training_center
 from hyperproto.methods import make_method
+from tests.helpers.predicting import accuracies, predictor
 
 
 class Counting(Identity):
@@ -35,7 +36,7 @@ def test_each_item_is_encoded_once(make_blobs: Callable[..., Pool]) -> None:
     encoded = EncodedPool.encode(encoder, pool)
     episodes = EpisodeSampler(pool, way=4, shot=2, query=5).draw(50)
     for name in ("protonet", "hyperproto"):
-        episode_accuracies(make_method(name, feature_shape=(6,)), FeatureTransform("none", (6,)), encoded, episodes)
+        accuracies(make_method(name, feature_shape=(6,)), encoded, episodes)
     assert (encoder.seen == 1).all()
 
 
@@ -47,12 +48,11 @@ def test_blocks_give_what_single_episodes_give(
     pool = make_blobs(noise=2.5)
     encoded = EncodedPool.encode(Identity(shape=[6]), pool)
     episodes = EpisodeSampler(pool, way=3, shot=shot, query=5).draw(40)
-    transform = FeatureTransform(kind, (6,))
     for name, fit in (("protonet", "point"), ("hyperproto", "bayes"), ("hyperproto", "paper")):
         method = make_method(name, feature_shape=(6,), fit=fit)
-        together = episode_accuracies(method, transform, encoded, episodes)
+        together = accuracies(method, encoded, episodes, kind)
         monkeypatch.setattr(scoring, "BLOCK_BYTES", 1)
-        alone = episode_accuracies(method, transform, encoded, episodes)
+        alone = accuracies(method, encoded, episodes, kind)
         monkeypatch.undo()
         assert np.array_equal(together[0], alone[0])
         assert np.array_equal(together[1], alone[1])
@@ -62,9 +62,7 @@ def test_accuracy_against_a_plain_loop(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs(noise=2.5)
     episodes = EpisodeSampler(pool, way=3, shot=(1, 4, 2), query=5).draw(30)
     encoded = EncodedPool.encode(Identity(shape=[6]), pool)
-    correct, total = episode_accuracies(
-        make_method("protonet", feature_shape=(6,)), FeatureTransform("unit", (6,)), encoded, episodes
-    )
+    correct, total = accuracies(make_method("protonet", feature_shape=(6,)), encoded, episodes, "unit")
     x = pool.items / np.linalg.norm(pool.items, axis=1, keepdims=True)
     for row, episode in zip(correct, episodes, strict=True):
         means = [x[episode.support[episode.support_y == n]].mean(0) for n in range(3)]
@@ -82,17 +80,15 @@ def test_center_unit_subtracts_the_training_mean_or_the_mean_of_class_means(make
     encoded = EncodedPool.encode(Identity(shape=[6]), pool)
     method = make_method("simpleshot", feature_shape=(6,))
     for center in (None, torch.arange(6.0)):
-        transform = FeatureTransform("center-unit", (6,))
         if center is None:
             rows = [pool.items[episode.support[episode.support_y == n]].mean(0) for n in range(3)]
             expected_center = np.mean(rows, axis=0)
         else:
-            transform.set_center(center)
             expected_center = center.numpy()
-        [(_, _, task)] = predict_episodes(method, transform, encoded, [episode])
+        [answers] = predict_episodes(predictor(method, encoded, "center-unit", center), encoded, [episode])
         shifted = pool.items[episode.query] - expected_center
         expected = shifted / np.linalg.norm(shifted, axis=1, keepdims=True)
-        np.testing.assert_allclose(task.query[0].numpy(), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(answers.task.query[0].numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_training_center_is_the_mean_of_the_training_vectors(make_blobs: Callable[..., Pool]) -> None:
@@ -108,7 +104,5 @@ def test_the_matrix_is_never_changed(make_blobs: Callable[..., Pool]) -> None:
     encoded = EncodedPool.encode(Identity(shape=[6]), pool)
     episodes = EpisodeSampler(pool, way=3, shot=2, query=5).draw(10)
     for kind in ("unit", "center-unit"):
-        episode_accuracies(
-            make_method("hyperproto", feature_shape=(6,)), FeatureTransform(kind, (6,)), encoded, episodes
-        )
+        accuracies(make_method("hyperproto", feature_shape=(6,)), encoded, episodes, kind)
     assert np.array_equal(pool.items, before)

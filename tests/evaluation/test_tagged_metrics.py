@@ -10,10 +10,10 @@ from rich.console import Console
 from scipy.stats import t as student
 
 from hyperproto.data import open_pool
-from hyperproto.encoders import FeatureTransform, make_encoder
+from hyperproto.encoders import make_encoder
 from hyperproto.episodes import GreedySampler, episodes_hash, save_fewnerd_episodes
 from hyperproto.errors import ConfigError, EpisodeError
-from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.evaluation import EncodedPool
 from hyperproto.methods import make_method
 from hyperproto.problems import (
     SpanCounts,
@@ -24,9 +24,9 @@ from hyperproto.problems import (
     paired_difference,
     span_errors,
 )
-from hyperproto.methods import make_method
 from hyperproto.reports.comparison import Comparison, columns_table, describe, errors_table, spans_table
 from hyperproto.studies.measure import Selection, Tasks, measure
+from tests.helpers.predicting import tags_by
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 
@@ -83,7 +83,7 @@ def test_contenders_are_measured_by_f1(data: str) -> None:
     episodes = GreedySampler(pool, way=3, shot=2, query=2, seed=5).draw(12)
     torch.manual_seed(0)
     encoded = EncodedPool.encode(make_encoder("tiny-words", {}).eval(), pool)
-    tags = tag_episodes(make_method("protonet", feature_shape=(8,)), FeatureTransform("none", (8,)), encoded, episodes)
+    tags = tags_by(make_method("protonet", feature_shape=(8,)), encoded, episodes)
     content = results[0].to_json()
     for convention in ("sentence", "toolkit"):
         expected = tags.counts(convention)  # type: ignore[arg-type]

@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from hyperproto.data import OUTSIDE, Pool
-from hyperproto.encoders import FeatureTransform, Units
+from hyperproto.decisions import DECISION_OPTIONS
+from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.errors import EpisodeError
-from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.evaluation import EncodedPool
 from hyperproto.methods import METHODS, gather_task, make_method
 from hyperproto.problems import Tags, span_errors
 from tests.conftest import blobs
+from tests.helpers.predicting import tags_by
 from tests.helpers.tagged import random_sentences
 
 POOL = random_sentences(150, 5, most_runs=3)
@@ -31,9 +33,9 @@ def words(noise: float = 0.5) -> Units:
 
 def tag(name: str, episodes: list[Episode], noise: float = 0.5, **options: object) -> Tags:
     encoded = EncodedPool(POOL, Identity(shape=[8]), words(noise))
-    return tag_episodes(
-        make_method(name, feature_shape=(8,), **options), FeatureTransform("none", (8,)), encoded, episodes
-    )
+    decision = {key: value for key, value in options.items() if key in DECISION_OPTIONS}
+    own = {key: value for key, value in options.items() if key not in decision}
+    return tags_by(make_method(name, feature_shape=(8,), **own), encoded, episodes, **decision)
 
 
 EPISODES = GreedySampler(POOL, way=3, shot=2, query=2).draw(12)
@@ -96,4 +98,4 @@ def test_what_cannot_be_tagged() -> None:
     images: Pool = blobs()
     encoded = EncodedPool.encode(Identity(shape=[6]), images)
     with pytest.raises(EpisodeError, match="items of one unit are no sentences to tag"):
-        tag_episodes(make_method("protonet", feature_shape=(6,)), FeatureTransform("none", (6,)), encoded, EPISODES)
+        tags_by(make_method("protonet", feature_shape=(6,)), encoded, EPISODES)

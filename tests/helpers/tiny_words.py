@@ -18,6 +18,8 @@ ROWS = 512
 class TinyWords(Encoder):
     """Looks words up, whatever they are, in a table that learns."""
 
+    pretrained = True  # what its random rows mean is for the tests to say
+
     def __init__(self, *, size: int = 8, dropout: float = 0.1) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.randn(ROWS, size))

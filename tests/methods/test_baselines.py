@@ -58,7 +58,7 @@ def test_logistic_regression_is_scikit_learns(scale: float, C: float) -> None:
 
 
 def test_simpleshot_is_its_transform() -> None:
-    assert METHODS.get("simpleshot").transform == "center-unit"
+    assert METHODS.get("simpleshot").transforms == ("center-unit",)
 
 
 def test_temperature_scales_the_loss_and_may_learn(task: Task) -> None:

@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from hyperproto.decisions import softmax_doubt
 from hyperproto.methods import Method, Task, make_method
-from hyperproto.methods.novelty import doubt
 from hyperproto.regions import Cone, Sphere
 from hyperproto.regions.statistics import PRIOR_EXAMPLES
+from tests.helpers.predicting import doubt_of
 from tests.methods.conftest import make_task
 
 
 def build(name: str, **options: object) -> Method:
     return make_method(name, feature_shape=(6,), **options).eval()
-
-
-def novelty_of(method: Method, task: Task) -> torch.Tensor:
-    return method.novelty(task, method.scores(task))
 
 
 def double(task: Task) -> Task:
@@ -28,11 +25,11 @@ def double(task: Task) -> Task:
 def test_doubt_rises_as_the_largest_probability_falls_and_does_not_saturate() -> None:
     logits = 3 * torch.randn(4, 50, 5, generator=torch.Generator().manual_seed(0)).double()
     largest = logits.softmax(-1).amax(-1)
-    torch.testing.assert_close(doubt(logits), torch.log((1 - largest) / largest))
+    torch.testing.assert_close(softmax_doubt(logits), torch.log((1 - largest) / largest))
     sure = torch.tensor([[[300.0, 0.0], [200.0, 0.0]]])
     assert (sure.softmax(-1).amax(-1) == 1).all()
-    assert doubt(sure).tolist() == [[-300.0, -200.0]]
-    assert doubt(torch.tensor([[[3.0]]])).tolist() == [[0.0]]
+    assert softmax_doubt(sure).tolist() == [[-300.0, -200.0]]
+    assert softmax_doubt(torch.tensor([[[3.0]]])).tolist() == [[0.0]]
 
 
 def test_the_softmax_has_a_temperature(task: Task) -> None:
@@ -40,12 +37,12 @@ def test_the_softmax_has_a_temperature(task: Task) -> None:
         method = build("protonet", temperature=temperature)
         probability = (method.scores(task).double() / temperature).softmax(-1).amax(-1)
         expected = torch.log((1 - probability) / probability)
-        torch.testing.assert_close(novelty_of(method, task).double(), expected, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(doubt_of(method, task).double(), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_cosine_prototypes_take_the_largest_cosine(task: Task) -> None:
     method = build("cosine", temperature=5.0)
-    assert torch.equal(novelty_of(method, task), -method.scores(task).amax(-1))
+    assert torch.equal(doubt_of(method, task), -method.scores(task).amax(-1))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +51,7 @@ def test_cosine_prototypes_take_the_largest_cosine(task: Task) -> None:
 def test_distance_in_units_of_shrunken_extents(name: str, fit: str | None) -> None:
     counts = (3, 1, 5)
     task = double(make_task(counts=counts))
-    found = novelty_of(build(name, fit=fit), task)
+    found = doubt_of(build(name, fit=fit), task)
     for b in range(2):
         support, labels, query = task.support[b], task.support_y[b], task.query[b]
         region = Cone.fit(support, labels, 3) if "cone" in name else Sphere.fit(support, labels, 3, mode="point")
@@ -73,8 +70,8 @@ def test_distance_in_units_of_shrunken_extents(name: str, fit: str | None) -> No
 def test_without_extents_it_is_the_smallest_distance() -> None:
     task = double(make_task(counts=(1, 1, 1)))
     smallest = torch.cdist(task.query, task.support).amin(-1)
-    torch.testing.assert_close(novelty_of(build("hyperproto", fit="paper"), task), smallest)
-    torch.testing.assert_close(novelty_of(build("hyperproto-gaussian"), task), smallest)
+    torch.testing.assert_close(doubt_of(build("hyperproto", fit="paper"), task), smallest)
+    torch.testing.assert_close(doubt_of(build("hyperproto-gaussian"), task), smallest)
 
 
 def log_normal(x: torch.Tensor, mean: torch.Tensor, variance: float) -> float:
@@ -87,7 +84,7 @@ def log_normal(x: torch.Tensor, mean: torch.Tensor, variance: float) -> float:
 @pytest.mark.parametrize("counts", [(3, 1, 5), (1, 1, 1)])
 def test_the_likelihood_ratio_of_an_unseen_class(counts: tuple[int, ...]) -> None:
     task = double(make_task(counts=counts))
-    found = novelty_of(build("hyperproto", fit="bayes"), task)
+    found = doubt_of(build("hyperproto", fit="bayes"), task)
     for b in range(2):
         support, labels = task.support[b], task.support_y[b]
         sphere = Sphere.fit(support, labels, 3, mode="bayes")
@@ -122,7 +119,7 @@ def test_zero_is_as_likely_one_of_these_as_another() -> None:
     classes = torch.arange(way).expand(batch, -1)
     offsets = torch.arange(query.shape[1] + 1).expand(batch, -1)
     task = Task(torch.from_numpy(support), labels, torch.from_numpy(query), None, classes, offsets)
-    novelty = novelty_of(build("hyperproto", fit="bayes", prior_ratio=2.25), task).numpy() * dim / 2  # log ratio
+    novelty = doubt_of(build("hyperproto", fit="bayes", prior_ratio=2.25), task).numpy() * dim / 2  # log ratio
     outside = np.broadcast_to(np.arange(query.shape[1]) >= way * queries, novelty.shape)
     for low, high in ((-3, -2), (-1, 1), (2, 3)):
         share = outside[(novelty > low) & (novelty < high)].mean()

@@ -8,15 +8,16 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from hyperproto.data import OUTSIDE, open_pool
+from hyperproto.decisions import Decision, make_decision
 from hyperproto.decisions.outside import SHRINKAGE, Outside
 from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender, EncodedPool, training_units
-from hyperproto.methods import Method, make_method
-from hyperproto.decisions.outside import SHRINKAGE, Outside
+from hyperproto.methods import make_method
 from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.selection import Source, select
+from tests.helpers.predicting import decided
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 from tests.methods.conftest import make_task
@@ -56,29 +57,28 @@ def test_only_the_logit_of_o_changes_and_by_its_weight() -> None:
 @pytest.mark.parametrize("path", [False, True])
 def test_a_method_takes_it_into_account_when_it_decides(path: bool) -> None:
     task = make_task(counts=(3, 3, 3))
-    method = make_method("protonet", feature_shape=(6,), outside_weight=2.0, temperature=0.5, path=path,
-                         **({"transitions": [0.9, 0.1, 0.9, 0.1, 0.5, 0.4, 0.1]} if path else {})).eval()  # fmt: skip
-    plain = make_method("protonet", feature_shape=(6,), temperature=0.5).eval()
+    transitions = {"transitions": [0.9, 0.1, 0.9, 0.1, 0.5, 0.4, 0.1]} if path else {}
+    method = make_method("protonet", feature_shape=(6,), temperature=0.5).eval()
+    decision = make_decision(method, {"outside_weight": 2.0, "path": path, **transitions})
     scores = method.scores(task)
-    assert torch.equal(scores, plain.scores(task))
     if not path:
-        assert torch.equal(method.decode(scores, task), scores.argmax(-1))  # it has seen no words yet
-    assert method.outside is not None
-    method.outside.direction[:] = torch.linspace(-3, 3, 6)
-    method.outside.offset.fill_(0.5)
+        assert torch.equal(decided(method, task, decision), scores.argmax(-1))  # it has seen no words yet
+    assert decision.outside is not None
+    decision.outside.direction[:] = torch.linspace(-3, 3, 6)
+    decision.outside.offset.fill_(0.5)
     logits = scores / 0.5
     logits[..., 0] += 2.0 * (task.query @ torch.linspace(-3, 3, 6) + 0.5)
     expected = logits.argmax(-1)
     if path:
-        assert method.path is not None
-        expected = method.path.best(logits, task.query_offsets)
-    assert torch.equal(method.decode(scores, task), expected)
+        assert decision.path is not None
+        expected = decision.path.best(logits, task.query_offsets)
+    assert torch.equal(decided(method, task, decision), expected)
     assert not torch.equal(expected, scores.argmax(-1))
 
 
 def test_bad_weights_and_words() -> None:
     with pytest.raises(ConfigError, match="outside_weight -1 must be at least 0; 0 asks the episode alone what O is"):
-        make_method("protonet", feature_shape=(6,), outside_weight=-1)
+        Decision(dimension=6, outside_weight=-1)
     x, _ = words()
     with pytest.raises(ConfigError, match="every word of the training data is O, or none is"):
         Outside(1.0, 5).learn(x, torch.ones(len(x), dtype=torch.bool))
@@ -92,9 +92,9 @@ def data(tmp_path: Path) -> str:
     return f"conll:{tmp_path / 'data'}"
 
 
-def direction(method: Method) -> torch.Tensor:
-    assert method.outside is not None
-    return method.outside.direction
+def direction(contender: Contender) -> torch.Tensor:
+    assert contender.decision.outside is not None
+    return contender.decision.outside.direction
 
 
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
@@ -110,14 +110,15 @@ def test_a_ready_encoder_learns_it_on_the_training_data_as_transformed(data: str
         features.set_center(contender.center)
     expected = Outside(0.5, 8)
     expected.learn(features(encoded.units.x), torch.from_numpy(pool.labels == OUTSIDE))
-    torch.testing.assert_close(direction(contender.method), expected.direction, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(direction(contender), expected.direction, rtol=1e-3, atol=1e-3)
     assert contender.label == f"cosine point {transform} outside_weight=0.5"
 
 
 def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tmp_path: Path) -> None:
     recipe = tmp_path / "words.toml"
     recipe.write_text(
-        f'[data]\nspec = "{data}"\n[encoder]\nname = "tiny-words"\n[method]\nname = "protonet"\noutside_weight = 0.5\n'
+        f'[data]\nspec = "{data}"\n[encoder]\nname = "tiny-words"\n[method]\nname = "protonet"\n'
+        "[decision]\noutside_weight = 0.5\n"
         "[episodes]\nway = 3\nshot = 2\nquery = 2\n[optim.encoder]\nname = 'adam'\nlr = 0.03\n"
         "[training]\nsteps = 3\nvalidate_every = 3\n[validation]\nway = 3\nshot = 2\nquery = 2\nepisodes = 5\n"
     )
@@ -126,10 +127,10 @@ def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tm
     found: list[Contender] = []
     for options in ({}, {"outside_weight": [2.0]}):
         found += Selection(runs=[str(folder)], transforms=["none", "unit"], options=options).contenders(pool)
-    assert [contender.method.outside.weight for contender in found if contender.method.outside] == [0.5, 0.5, 2, 2]
-    assert torch.equal(direction(found[0].method), direction(found[2].method))
-    assert not torch.equal(direction(found[0].method), direction(found[1].method))  # each transform has its own
-    stored = Run(folder).load()[0].method
+    assert [contender.decision.outside.weight for contender in found if contender.decision.outside] == [0.5, 0.5, 2, 2]
+    assert torch.equal(direction(found[0]), direction(found[2]))
+    assert not torch.equal(direction(found[0]), direction(found[1]))  # each transform has its own
+    stored = Run(folder).load()[0].decision
     assert stored.outside is not None
     assert not stored.outside.known  # the encoder had not been trained yet
 

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.data import Pool
+from hyperproto.decisions import make_decision
 from hyperproto.decisions.path import Path, abstract_transitions, best_paths
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, PAD, Method, Task, make_method
 from hyperproto.methods.nnshot import NNShot, StructShot
 from tests.conftest import blobs
+from tests.helpers.predicting import decided
 from tests.helpers.tagged import tagged
 from tests.methods.conftest import make_task
 
@@ -148,26 +150,28 @@ def test_transitions_mend_a_word_that_could_be_either() -> None:
     """A word between two of type 1 that lies a little nearer to type 2 becomes type 1, unless words are very sure."""
     task = sentence_task([0.0, 1.0, 1.55, 1.0, 0.0], [0.0, 1.0, 2.0], [0, 1, 2])
     plain = NNShot(feature_shape=(1,), n_classes=0)
-    assert plain.decode(plain.scores(task), task).tolist() == [[0, 1, 2, 1, 0]]
+    assert decided(plain, task).tolist() == [[0, 1, 2, 1, 0]]
     for temperature, middle in ((0.1, 1), (0.001, 2)):
         moves = [0.9, 0.1, 0.9, 0.1, 0.3, 0.69, 0.01]
-        struct = StructShot(feature_shape=(1,), n_classes=0, tau=1.0, temperature=temperature, transitions=moves)
-        assert struct.decode(struct.scores(task), task).tolist() == [[0, 1, middle, 1, 0]]
+        struct = StructShot(feature_shape=(1,), n_classes=0, temperature=temperature)
+        decision = make_decision(struct, {"tau": 1.0, "transitions": moves})
+        assert decided(struct, task, decision).tolist() == [[0, 1, middle, 1, 0]]
 
 
 def test_without_training_data_the_labels_are_nnshots() -> None:
     task = make_task(counts=(3, 2, 2))
     plain, struct = build("nnshot"), build("structshot")
-    assert torch.equal(struct.decode(struct.scores(task), task), plain.decode(plain.scores(task), task))
-    assert struct.found_in_labels == "transitions"
-    struct.read_labels(blobs())  # items of one unit have no path
-    assert struct.found_in_labels == "transitions"
-    struct.read_labels(tagged(["aa.b", "..ab"]))
-    assert struct.found_in_labels is None
-    assert struct.path is not None
-    assert struct.path.tau == 0.32  # the toolkit's
-    assert struct.path.transitions.tolist() == abstract_transitions(tagged(["aa.b", "..ab"])).tolist()
-    given = build("structshot", transitions=GIVEN)
+    assert torch.equal(decided(struct, task), decided(plain, task))
+    decision = make_decision(struct, {})
+    assert decision.missing == "transitions"
+    decision.read_labels(blobs())  # items of one unit have no path
+    assert decision.missing == "transitions"
+    decision.read_labels(tagged(["aa.b", "..ab"]))
+    assert decision.missing is None
+    assert decision.path is not None
+    assert decision.path.tau == 0.32  # the toolkit's
+    assert decision.path.transitions.tolist() == abstract_transitions(tagged(["aa.b", "..ab"])).tolist()
+    given = make_decision(struct, {"transitions": GIVEN})
     given.read_labels(tagged(["aa.b", "..ab"]))
     assert given.path is not None
     assert given.path.transitions.tolist() == pytest.approx(GIVEN)
@@ -176,30 +180,32 @@ def test_without_training_data_the_labels_are_nnshots() -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS.names() if name != "structshot"])
 def test_every_method_finds_the_best_path_if_asked_to(name: str) -> None:
     task = make_task(counts=(3, 2, 2))
-    plain, path = build(name, temperature=0.5), build(name, temperature=0.5, path=True, transitions=GIVEN, tau=0.7)
-    scores = path.scores(task)
-    assert torch.equal(scores, plain.scores(task))
-    assert plain.found_in_labels is None
+    plain = build(name, temperature=0.5)
+    path = make_decision(plain, {"path": True, "transitions": GIVEN, "tau": 0.7})
+    scores = plain.scores(task)
+    assert make_decision(plain, {}).missing is None
     start, moves = Path(0.7, GIVEN).expanded(2)
     expected = best_paths((scores.double() / 0.5).log_softmax(-1), task.query_offsets, start, moves)
-    assert torch.equal(path.decode(scores, task), expected)
-    assert torch.equal(plain.decode(scores, task), scores.argmax(-1))
+    assert torch.equal(decided(plain, task, path), expected)
+    assert torch.equal(decided(plain, task), scores.argmax(-1))
     with pytest.raises(ConfigError, match="tau and transitions are of the best path of labels; add path = true"):
-        build(name, tau=0.3)
+        make_decision(plain, {"tau": 0.3})
 
 
 def test_one_class_needs_no_path() -> None:
     task = make_task(counts=(3,))
-    struct = build("structshot", transitions=GIVEN)
-    assert not struct.decode(struct.scores(task), task).any()
+    struct = build("structshot")
+    assert not decided(struct, task, make_decision(struct, {"transitions": GIVEN})).any()
 
 
 @pytest.mark.parametrize("values", [[0.5, 0.5], [-0.1, 1.1, *GIVEN[2:]], [0, 0, *GIVEN[2:]]])
 def test_wrong_options_are_refused(values: list[float]) -> None:
     with pytest.raises(ConfigError, match="give seven numbers from 0 on, for one source not all 0: start-O, start-I"):
-        build("structshot", transitions=values)
+        make_decision(build("structshot"), {"transitions": values})
     with pytest.raises(ConfigError, match=r"tau -1\.0 must be at least 0"):
-        build("structshot", tau=-1.0)
+        make_decision(build("structshot"), {"tau": -1.0})
+    with pytest.raises(ConfigError, match="there is no option of decision 'after StructShot' called 'taw'"):
+        make_decision(build("structshot"), {"taw": 1.0})
     assert {"nnshot", "structshot"} <= set(METHODS.names())
 
 

@@ -88,6 +88,3 @@ def test_options_that_cannot_be() -> None:
             build(unit_correlation=correlation)
     with pytest.raises(ConfigError, match="count_prior is in the unit of a squared distance; it goes with squared"):
         build(count_prior=1.0, squared=False)
-    assert build().uses("count_prior")
-    assert build().uses("unit_correlation")
-    assert not build(fit="point").uses("unit_correlation")

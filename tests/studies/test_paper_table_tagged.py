@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from hyperproto.data import open_pool
-from hyperproto.encoders import FeatureTransform
 from hyperproto.episodes import GreedySampler, episodes_hash
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.evaluation import EncodedPool
 from hyperproto.problems import f1_interval
 from hyperproto.recipes import read_table
 from hyperproto.reports.table_text import caption, lines, markdown
 from hyperproto.studies.paper_table import make_report
 from hyperproto.training import load_recipe, train
+from tests.helpers.predicting import tags_by
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 
@@ -80,7 +80,7 @@ def test_runs_are_measured_as_the_toolkit_counts(table: str, tmp_path: Path) -> 
     for column, shot, query in (("2~4-shot", 2, 2), ("1~2-shot", 1, 1)):
         episodes = GreedySampler(pool, way=3, shot=shot, query=query).draw(6)
         assert report.hashes[column] == episodes_hash(pool, episodes)
-        counts = tag_episodes(learner.method, FeatureTransform("none", (8,)), encoded, episodes).counts("toolkit")
+        counts = tags_by(learner.method, encoded, episodes).counts("toolkit")
         value = group.own.value(column)
         assert value is not None
         assert value[:2] == pytest.approx(f1_interval(counts))

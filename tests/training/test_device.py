@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hyperproto.data import Pool
+from hyperproto.decisions import make_decision
 from hyperproto.encoders import Features, FeatureTransform, Units, default_device, moved
 from hyperproto.encoders.conv4 import Conv4
 from hyperproto.episodes import EpisodeSampler
@@ -24,10 +25,11 @@ CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]
 @pytest.mark.parametrize("transform", ["none", "center-unit"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_training_step_stays_on_its_device(name: str, transform: str) -> None:
-    features = Features(Conv4(channels=3, size=16), FeatureTransform(transform, (64,)))
+    augmentation = Augmentation(crop=2, flip=True, jitter=0.2)
+    features = Features(Conv4(channels=3, size=16), FeatureTransform(transform, (64,)), augmentation)
     method = make_method(name, feature_shape=(64,), n_classes=4)
-    learner = Learner(features, method, Augmentation(crop=2, flip=True, jitter=0.2)).to("meta").train()
-    losses = learner(*learner.collate(PIXELS, EPISODES))
+    learner = Learner(features, method, make_decision(method, {})).to("meta").train()
+    losses = learner(*learner.collate(POOL, EPISODES))
     assert {loss.device.type for loss in losses.values()} == {"meta"}
     if not method.param_groups():  # torch has no sparse gradients on this device
         torch.stack(list(losses.values())).sum().backward()

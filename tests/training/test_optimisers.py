@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from hyperproto.recipes import Optim, Training
-from hyperproto.training.optimisers import RowAdam, make_optimiser, rate
+from hyperproto.methods import Group
+from hyperproto.recipes import Clipping, Optim, Training
+from hyperproto.training.optimisers import RowAdam, clip_gradients, make_optimiser, rate
 
 
 @settings(deadline=None, max_examples=20)
@@ -41,7 +42,7 @@ def test_a_dense_gradient_is_plain_adam() -> None:
 
 def test_rows_that_were_not_drawn_do_not_move() -> None:
     table = nn.Parameter(torch.ones(4, 1))
-    optimiser = make_optimiser(Optim(name="adam", lr=10.0), [table], tables=True)
+    optimiser = make_optimiser(Optim(name="adam", lr=10.0), Group([table], table=True))
     for row in (0, 1, 1):
         optimiser.zero_grad()
         F.embedding(torch.tensor([row]), table, sparse=True).sum().backward()
@@ -61,13 +62,13 @@ def test_rows_that_were_not_drawn_do_not_move() -> None:
 
 def test_optimisers_by_name() -> None:
     params = [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]
-    sgd = make_optimiser(Optim(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.01), params, tables=False)
+    sgd = make_optimiser(Optim(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.01), Group(params))
     assert isinstance(sgd, torch.optim.SGD)
     assert [group["weight_decay"] for group in sgd.param_groups] == [0.01, 0.0]
     assert sgd.param_groups[0]["momentum"] == 0.9
-    assert type(make_optimiser(Optim(name="adam", lr=0.1), params, tables=False)) is torch.optim.Adam
-    assert type(make_optimiser(Optim(name="adamw", lr=0.1), params, tables=False)) is torch.optim.AdamW
-    assert type(make_optimiser(Optim(name="sgd", lr=0.1), params[:1], tables=True)) is torch.optim.SGD
+    assert type(make_optimiser(Optim(name="adam", lr=0.1), Group(params))) is torch.optim.Adam
+    assert type(make_optimiser(Optim(name="adamw", lr=0.1), Group(params))) is torch.optim.AdamW
+    assert type(make_optimiser(Optim(name="sgd", lr=0.1), Group(params[:1], table=True))) is torch.optim.SGD
 
 
 def config(**settings: object) -> Training:
@@ -83,3 +84,17 @@ def test_schedules() -> None:
     )
     assert [rate(config(warmup=4), step) for step in range(5)] == [0.25, 0.5, 0.75, 1, 1]
     assert rate(config(schedule="linear", warmup=20), 60) == 0.5
+
+
+def test_gradients_are_clipped_by_the_norm_of_all_by_coordinate_or_tensor_by_tensor() -> None:
+    def clipped(**limits: float) -> list[list[float]]:
+        params = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]
+        for param, gradient in zip(params, ([3.0, 4.0], [12.0]), strict=True):
+            param.grad = torch.tensor(gradient)
+        clip_gradients(params, Clipping(**limits))
+        return [param.grad.tolist() for param in params if param.grad is not None]
+
+    assert clipped() == [[3.0, 4.0], [12.0]]
+    assert clipped(clip_norm=6.5) == [pytest.approx([1.5, 2.0]), pytest.approx([6.0])]
+    assert clipped(clip_value=3.5) == [[3.0, 3.5], [3.5]]
+    assert clipped(clip_each=1.0) == [pytest.approx([0.6, 0.8]), pytest.approx([1.0])]

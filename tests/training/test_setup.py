@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hyperproto.data import Pool, open_pool
-from hyperproto.encoders import Features, FeatureTransform, Units
+from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.methods import make_method
@@ -38,8 +38,8 @@ def test_the_initialisation_drops_nothing_and_normalises_by_batches(
     make_blobs: Callable[..., Pool], transform: str
 ) -> None:
     pool = make_blobs(per_class=4)  # 32 instances, one batch: all of them
-    features = Features(Noisy(shape=[6]), FeatureTransform(transform, (6,)))
-    learner = Learner(features, make_method("hyperproto", feature_shape=(6,), n_classes=8, init_shot=4))
+    method = make_method("hyperproto", feature_shape=(6,), n_classes=8, init_shot=4)
+    learner = Learner.of(method, Noisy(shape=[6]), transform)
     learner.setup(pool)
     x = torch.from_numpy(pool.items)
     x = (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
@@ -57,8 +57,7 @@ def test_the_initialisation_drops_nothing_and_normalises_by_batches(
 def test_running_statistics_of_batch_norm_start_from_the_instances(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs(per_class=4)
     encoder = Noisy(shape=[6])
-    features = Features(encoder, FeatureTransform("none", (6,)))
-    Learner(features, make_method("hyperproto", feature_shape=(6,), n_classes=8, init_shot=4)).setup(pool)
+    Learner.of(make_method("hyperproto", feature_shape=(6,), n_classes=8, init_shot=4), encoder).setup(pool)
     expected = 0.1 * pool.items.mean(0)
     np.testing.assert_allclose(encoder.norm.running_mean.numpy(), expected, atol=1e-5)  # type: ignore[union-attr]
 

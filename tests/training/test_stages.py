@@ -122,6 +122,7 @@ def test_augmentation_of_vectors_is_refused(vectors_file: Path, tmp_path: Path) 
 
 def test_augmentation_is_for_training_only() -> None:
     from hyperproto.data import Pool
+    from hyperproto.decisions import Decision
     from hyperproto.encoders import Features, FeatureTransform
     from hyperproto.encoders.conv4 import Conv4
     from hyperproto.episodes import EpisodeSampler
@@ -131,22 +132,17 @@ def test_augmentation_is_for_training_only() -> None:
 
     pixels = np.random.default_rng(0).integers(0, 256, (40, 16, 16), dtype=np.uint8)
     pool = Pool(pixels, np.repeat(np.arange(4), 10), tuple("abcd"))
-    features = Features(Conv4(size=16), FeatureTransform("none", (64,)))
+    encoder, transform = Conv4(size=16), FeatureTransform("none", (64,))
     method = make_method("protonet", feature_shape=(64,))
     episodes = EpisodeSampler(pool, way=3, shot=2, query=2).draw(1)
 
-    def losses(augmentation: Augmentation | None, seed: int) -> float:
-        learner = Learner(features, method, augmentation)
-        learner.eval()
+    def losses(augmentation: Augmentation | None, seed: int, training: bool = False) -> float:
+        learner = Learner(Features(encoder, transform, augmentation), method, Decision(dimension=64))
+        learner.train(training)
         torch.manual_seed(seed)
-        return float(learner(*learner.collate(pixels, episodes))["cls"].detach())
+        return float(learner(*learner.collate(pool, episodes))["cls"].detach())
 
     crop = Augmentation(crop=4, flip=True)
     assert losses(None, 0) == losses(None, 1)
     assert losses(crop, 0) == losses(None, 0)  # in eval mode nothing is changed
-    features.train()
-    learner = Learner(features, method, crop).train()
-    torch.manual_seed(0)
-    once = float(learner(*learner.collate(pixels, episodes))["cls"].detach())
-    torch.manual_seed(1)
-    assert float(learner(*learner.collate(pixels, episodes))["cls"].detach()) != once
+    assert losses(crop, 0, training=True) != losses(crop, 1, training=True)

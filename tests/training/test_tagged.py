@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from hyperproto.data import Pool, open_pool
-from hyperproto.encoders import FeatureTransform
 from hyperproto.episodes import GreedySampler
 from hyperproto.errors import ConfigError, EpisodeError
-from hyperproto.evaluation import EncodedPool, tag_episodes
+from hyperproto.evaluation import EncodedPool, tag_alike
 from hyperproto.problems import f1_interval
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.metrics import validated
@@ -94,7 +93,7 @@ def test_every_method_learns_words(method: str, folder: Path) -> None:
     pool = open_pool(resolved.data.spec, "val")
     episodes = GreedySampler(pool, way=3, shot=2, query=2, seed=1).draw(10)
     encoded = EncodedPool.encode(learner.features.encoder, pool)
-    tags = tag_episodes(learner.method, FeatureTransform("none", (8,)), encoded, episodes)
+    [tags] = tag_alike([learner], encoded, episodes)
     assert f1_interval(tags.counts("sentence")) == pytest.approx((best["f1"], best["ci95"]))
 
 

@@ -319,10 +319,10 @@ def _labelled(contender: "Contender", encoded: Any, episodes: "Sequence[Episode]
     """Score and decide: for each episode labels (n,), scores and probabilities (n, n_classes) of its query words."""
     from hyperproto.evaluation import score_episodes
 
-    method, transform = contender.on(encoded.units.x.device)
-    for _, scores, task in score_episodes(method, transform, encoded, episodes):
-        labels = method.decode(scores, task).cpu().numpy()
-        probabilities = (scores / method.log_temperature.exp()).softmax(-1).float().cpu().numpy()
+    predictor = contender.predictor
+    for task, scores in score_episodes(predictor, encoded, episodes):
+        labels = predictor.decide(scores, task).cpu().numpy()
+        probabilities = predictor.method.logits(scores).softmax(-1).float().cpu().numpy()
         for row, end in enumerate(task.query_offsets[:, -1].tolist()):
             yield labels[row, :end], scores[row, :end].float().cpu().numpy(), probabilities[row, :end]
 

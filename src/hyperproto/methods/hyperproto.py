@@ -10,7 +10,6 @@ from hyperproto.data import Pool
 from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
 from hyperproto.methods.linear import linear_scores
-from hyperproto.methods.novelty import rather_unseen
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere
@@ -100,13 +99,6 @@ class HyperProto(StoredRegions):
         if not self.squared:
             return super().scores(task)
         return linear_scores(task, lambda support: self.fitted(replace(task, support=support)))
-
-    def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """By extent; a fit that knows how class centres lie compares it with the reach of all classes."""
-        if self.fit != "bayes":
-            return super().doubt(task, scores)
-        task = self.placed(task)
-        return rather_unseen(self.fitted(task), task)
 
     def placed(self, task: Task) -> Task:
         """Only differences count."""

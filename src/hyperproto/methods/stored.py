@@ -12,7 +12,6 @@ from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
 from hyperproto.methods.instances import random_instances
-from hyperproto.methods.novelty import beyond_extent
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 
@@ -100,9 +99,10 @@ class StoredRegions(Method):
         return -self.measure(self.fitted(task), task.query)
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """By extent: how far outside the nearest class, at most 1 inside."""
+        """How far outside the nearest class in units of its extent, or as the region has it better."""
         task = self.placed(task)
-        return beyond_extent(self.fitted(task), task)
+        doubt: Tensor = self.fitted(task).novelty(task.query, task.counts().to(task.query))
+        return doubt
 
     def placed(self, task: Task) -> Task:
         """Move the origin to where single precision is best, if the region does not care where it is."""

@@ -61,6 +61,8 @@ class Task:
     query_offsets: Tensor  # (B, n_query_items + 1) the units of each query item: sentence borders
     items: TaskItems | None = None
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
+    support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
+    query_mask: Tensor | None = None  # (B, Q, L)
 
     @property
     def way(self) -> int:
@@ -104,6 +106,8 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         query_offsets=_offsets(units, [episode.query for episode in episodes]),
         items=items,
         support_offsets=_offsets(units, [episode.support for episode in episodes]),
+        support_mask=_mask(units, [episode.support for episode in episodes]),
+        query_mask=_mask(units, [episode.query for episode in episodes]),
     )
 
 
@@ -111,6 +115,11 @@ def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
     """The units of some items of each episode, (B, units, *feature_shape)."""
     index = _padded([units.rows_of(episode_items) for episode_items in items], 0).to(units.x.device)
     return units.x.index_select(0, index.flatten()).view(*index.shape, *units.x.shape[1:])
+
+
+def _mask(units: Units, items: Sequence[IntArray]) -> Tensor | None:
+    """Which positions of those units are real, (B, units, L)."""
+    return None if units.mask is None else _vectors(Units(units.mask, units.offsets), items)
 
 
 def _offsets(units: Units, items: Sequence[IntArray]) -> Tensor:

@@ -12,11 +12,11 @@ from typing import Any
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, load_fewnerd_episodes
-from hyperproto.problems import make_sampler
 from hyperproto.episodes.fewnerd_files import shots_in_name
 from hyperproto.episodes.greedy import RULES, Rule
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, EncodedPool, Rejection, Result, evaluate_contenders
+from hyperproto.problems import make_sampler
 from hyperproto.progress import Show, noted
 from hyperproto.training.selection import encoder_source, run_source, select
 

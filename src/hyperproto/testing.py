@@ -1,0 +1,320 @@
+"""Contract suites for your own parts: `check_method` holds a method to what its class promises.
+
+    from hyperproto.testing import check_method
+    check_method(MyMethod, hidden=32)
+
+Each check is a function of a bench (a small pool, an encoder that learns, episodes) and raises AssertionError; all of
+them run, and one error names those that failed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hyperproto.data import IntArray, Pool
+from hyperproto.decisions import DECISION_OPTIONS
+from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.episodes import Episode, EpisodeSampler
+from hyperproto.errors import ConfigError
+from hyperproto.evaluation import EncodedPool, Predictor, score_episodes
+from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task
+from hyperproto.methods.base import Reads
+from hyperproto.registry import keywords
+from hyperproto.transforms import TRANSFORMS
+
+__all__ = ["Bench", "check_method", "method_checks"]
+
+SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "items": (24,)}
+WAY, SHOT, QUERY = 3, 2, 4
+TOLERANCE = 1e-3
+
+
+def check_method(cls: type[Method], **options: Any) -> None:
+    """Hold a method to the contract, with these options, and to each trait of its class.
+
+    Raise one AssertionError that names every check that failed.
+    """
+    failed = []
+    for name, check in method_checks(cls, **options):
+        try:
+            check()
+        except Exception as error:  # a method may raise anything
+            reason = str(error).strip().partition("\n")[0]
+            failed.append(f"- {name}: {type(error).__name__}: {reason}")
+    if failed:
+        raise AssertionError(f"{cls.__name__} breaks its contract\n" + "\n".join(failed))
+
+
+def method_checks(cls: type[Method], **options: Any) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the checks that apply to a class, by name: for a test each."""
+    yield "declared", partial(_declared, cls)
+    for fit in cls.fits:
+        bench = Bench(cls, {**options, "fit": fit})
+        for check in ALWAYS:
+            yield f"{check.__name__.strip('_')} [{fit}]", partial(check, bench)
+        for trait, check in BY_TRAIT.items():
+            if trait in cls.traits:
+                yield f"{trait} [{fit}]", partial(check, bench)
+        if "transductive" not in cls.traits:
+            yield f"queries_alone [{fit}]", partial(_queries_alone, bench)
+    bench = Bench(cls, options)
+    for check in TRAINED:
+        yield check.__name__.strip("_"), partial(check, bench)
+
+
+class Line(Encoder):
+    """A linear layer that starts as the identity, on vectors reshaped to what a method reads; it learns."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.feature_shape = shape
+        self.weight = nn.Parameter(torch.eye(int(np.prod(shape))))
+
+    def collate(self, prepared: Any, index: IntArray) -> Tensor:
+        """Take vectors."""
+        return torch.from_numpy(prepared[index])
+
+    def forward(self, batch: Tensor) -> Units:
+        """Turn vectors, and give them their shape."""
+        return Units.one_each((batch @ self.weight).view(-1, *self.feature_shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What a method is tried on. Everything is seeded: the same method behaves the same every time."""
+
+    cls: type[Method]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The units that the method reads."""
+        return SHAPES[self.cls.reads]
+
+    def pool(self, shift: float = 0.0) -> Pool:
+        """Eight round classes of 30 vectors each, `shift` away from the origin."""
+        random, dim = np.random.default_rng(0), int(np.prod(self.shape))
+        labels = np.repeat(np.arange(8), 30)
+        x = random.normal(size=(8, dim))[labels] / 2 + random.normal(size=(len(labels), dim))
+        names = tuple(f"class {n}" for n in range(8))
+        return Pool((x + shift).astype(np.float32), labels, names, name="bench")
+
+    def features(self) -> Features:
+        """An encoder that learns, and no transform."""
+        encoder = Line(self.shape)
+        return Features(encoder, FeatureTransform("none", self.shape))
+
+    def build(self, **changes: Any) -> Method:
+        """Make the method as a recipe would, from the same seed every time."""
+        given: dict[str, Any] = {"feature_shape": self.shape, "n_classes": 8}
+        given |= {key: value for key, value in (("way", WAY), ("shot", SHOT)) if f"any-{key}" not in self.cls.traits}
+        if "init_shot" in keywords(self.cls):
+            given["init_shot"] = 5  # training takes it from the episodes
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self.cls(**{**given, **self.options, **changes})
+
+    def ready(self, **changes: Any) -> tuple[Method, Features]:
+        """The method after its initialisation."""
+        method, features = self.build(**changes), self.features()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            method.setup(self.pool(), features.eval())
+        return method, features
+
+    def episodes(self, count: int = 2, way: int = WAY, shot: int | Sequence[int] = SHOT) -> list[Episode]:
+        """Draw some episodes of the pool."""
+        return EpisodeSampler(self.pool(), way=way, shot=shot, query=QUERY, seed=0).draw(count)
+
+    def task(self, features: Features, episodes: Sequence[Episode]) -> Task:
+        """Encode exactly what the method reads, with gradients."""
+        pool = self.pool()
+        if self.cls.reads == "items":
+            items = TaskItems.of(features, pool, episodes)
+            return gather_task(items.units, episodes, items)
+        return gather_task(features(features.batch(features.prepared(pool), np.arange(len(pool)))), episodes)
+
+    def scores(self, episodes: Sequence[Episode], shift: float = 0.0, pool: Pool | None = None) -> list[Tensor]:
+        """Score episodes as an evaluation does: the scores (Q, N) of each."""
+        method, features = self.ready()
+        pool = self.pool(shift) if pool is None else pool
+        encoded = (
+            EncodedPool.unread(features.encoder, pool)
+            if method.reads == "items"
+            else EncodedPool.encode(features.encoder, pool)
+        )
+        predictor = Predictor.of(method, features.encoder)
+        found = score_episodes(predictor, encoded, episodes)
+        scores = [row for _, block in found for row in block]
+        return [row[: len(episode.query)] for row, episode in zip(scores, episodes, strict=True)]
+
+
+def _declared(cls: type[Method]) -> None:
+    """The class says what it is, in words that are known."""
+    assert issubclass(cls, Method), "not a subclass of hyperproto.methods.Method"
+    assert cls.__doc__, "no docstring: say what it computes, and cite the paper"
+    assert cls.traits <= TRAITS.keys(), f"unknown traits {sorted(cls.traits - TRAITS.keys())}; known: {sorted(TRAITS)}"
+    assert cls.reads in get_args(Reads), f"reads = {cls.reads!r}; known: {get_args(Reads)}"
+    assert cls.fits, "fits is empty; a method has at least one closed form"
+    assert set(cls.transforms or ()) <= set(TRANSFORMS), f"unknown transforms {cls.transforms}; known: {TRANSFORMS}"
+    taken = keywords(cls).keys() & DECISION_OPTIONS.keys()
+    assert not taken, f"options {sorted(taken)} are those of a decision; call them otherwise"
+
+
+def _scores(bench: Bench) -> None:
+    """Scores (Q, N) are finite, and those of a batch of episodes are those of each alone."""
+    episodes = bench.episodes(3)
+    together = bench.scores(episodes)
+    for episode, scores in zip(episodes, together, strict=True):
+        assert scores.shape == (len(episode.query), episode.way), f"scores of shape {tuple(scores.shape)}"
+        assert scores.isfinite().all(), "scores are not finite"
+        _close(bench.scores([episode])[0], scores, "an episode alone scores otherwise than in a batch")
+
+
+def _doubt(bench: Bench) -> None:
+    """A score for "none of these" has a number for each query."""
+    method, features = bench.ready()
+    task = bench.task(features, bench.episodes())
+    with torch.no_grad():
+        doubt = method.eval().doubt(task, method(task))
+    if doubt is not None:
+        assert doubt.shape == task.query.shape[:2], f"doubt of shape {tuple(doubt.shape)}, not (episodes, queries)"
+        assert doubt.isfinite().all(), "doubt is not finite"
+
+
+def _queries_alone(bench: Bench) -> None:
+    """A query scores the same whatever other queries there are, in whatever order."""
+    [episode] = bench.episodes(1)
+    [scores] = bench.scores([episode])
+    order = np.random.default_rng(0).permutation(len(episode.query))
+    _close(bench.scores([_with_queries(episode, order)])[0], scores[order], "the order of the queries matters")
+    _close(bench.scores([_with_queries(episode, order[:1])])[0], scores[order[:1]], "queries see each other")
+
+
+def _any_way(bench: Bench) -> None:
+    for way in (1, 2, 7):
+        episodes = bench.episodes(way=way)
+        for scores in bench.scores(episodes):
+            assert scores.shape[-1] == way
+            assert scores.isfinite().all(), f"scores of {way} classes are not finite"
+
+
+def _any_shot(bench: Bench) -> None:
+    for shot in (1, 5):
+        for scores in bench.scores(bench.episodes(shot=shot)):
+            assert scores.isfinite().all(), f"scores of {shot} shots are not finite"
+
+
+def _unequal_shots(bench: Bench) -> None:
+    """Also beside episodes with more support, where theirs is padded."""
+    few, many = bench.episodes(1, shot=(1, 2, 4))[0], bench.episodes(1, shot=(2, 6, 3))[0]
+    alone, beside = bench.scores([few])[0], bench.scores([few, many])[0]
+    assert alone.isfinite().all(), "scores of unequal shots are not finite"
+    _close(beside, alone, "the padding of a shorter support is read as examples")
+
+
+def _equivariant(bench: Bench) -> None:
+    [episode] = bench.episodes(1)
+    order = np.array([2, 0, 1])  # new label n is old label order[n]
+    new = np.argsort(order)
+    renamed = replace(episode, classes=episode.classes[order], support_y=new[episode.support_y])
+    _close(bench.scores([renamed])[0], bench.scores([episode])[0][:, order], "renaming the classes changes scores")
+
+
+def _untrained(bench: Bench) -> None:
+    episodes = bench.episodes(40, shot=SHOT if "any-shot" not in bench.cls.traits else 5)
+    right = [(s.argmax(-1).numpy() == e.query_y).mean() for s, e in zip(bench.scores(episodes), episodes, strict=True)]
+    assert np.mean(right) > 0.6, f"accuracy {np.mean(right):.2f} on three round classes, without training"
+
+
+def _translation_free(bench: Bench) -> None:
+    episodes = bench.episodes(20)
+    here, there = bench.scores(episodes), bench.scores(episodes, shift=1e4)
+    same = np.mean([(a.argmax(-1) == b.argmax(-1)).float().mean() for a, b in zip(here, there, strict=True)])
+    assert same > 0.98, f"{100 * (1 - same):.0f} % of the answers change when all vectors are moved by 10,000"
+
+
+def _transductive(bench: Bench) -> None:
+    [episode] = bench.episodes(1)
+    order = np.arange(len(episode.query))
+    alone = bench.scores([_with_queries(episode, order[:1])])[0]
+    assert not torch.allclose(alone, bench.scores([episode])[0][:1], atol=1e-6), "no query sees another"
+
+
+def _gradients(bench: Bench) -> None:
+    """Each part of the loss is one finite number; gradients reach the encoder and every parameter that learns."""
+    method, features = bench.ready(learn_temperature=True)
+    method.train()
+    losses = method.loss(bench.task(features.train(), bench.episodes()))
+    assert losses, "no loss"
+    assert all(part.ndim == 0 and part.isfinite() for part in losses.values()), "a part of the loss is no finite number"
+    torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+    reached = [p for p in features.parameters() if p.grad is not None and p.grad.abs().sum() > 0]
+    assert reached, "no gradient reaches the encoder"
+    for name, parameter in method.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, f"no gradient reaches {name}"
+            assert parameter.grad.to_dense().isfinite().all(), f"the gradient of {name} is not finite"
+
+
+def _setup(bench: Bench) -> None:
+    """Initialisation fills parameters and creates none; groups of parameters are of the method, and do not overlap."""
+    made, (filled, _) = bench.build(), bench.ready()
+    shapes = [{key: value.shape for key, value in each.state_dict().items()} for each in (made, filled)]
+    assert shapes[0] == shapes[1], "setup changes the names or shapes of parameters"
+    grouped = [p for group in filled.param_groups().values() for p in group.params]
+    assert {id(p) for p in grouped} <= {id(p) for p in filled.parameters()}, "param_groups names what is no parameter"
+    assert len({id(p) for p in grouped}) == len(grouped), "a parameter is in two groups"
+
+
+def _state(bench: Bench) -> None:
+    """The same seed gives the same method, and a state that is stored and loaded gives the same scores and losses."""
+    (first, features), (second, _), third = bench.ready(), bench.ready(), bench.build()
+    third.load_state_dict(first.state_dict())
+    task = bench.task(features, bench.episodes())
+    for words, other in (("from the same seed", second), ("with its state", third)):
+        with torch.no_grad():
+            first.eval(), other.eval()
+            assert torch.equal(first(task), other(task)), f"another {words} scores otherwise"
+        for key, part in first.loss(task).items():
+            assert torch.equal(part, other.loss(task)[key]), f"another {words} has another loss"
+
+
+def _wrong_shape(bench: Bench) -> None:
+    """Units of a shape that the method cannot read are refused by a ConfigError."""
+    if bench.cls.reads == "vectors":
+        try:
+            bench.build(feature_shape=(8, 3, 3))
+        except ConfigError:
+            return
+        raise AssertionError("feature maps are accepted by a method that reads vectors")
+
+
+def _with_queries(episode: Episode, order: IntArray) -> Episode:
+    return replace(
+        episode, query=episode.query[order], query_y=None if episode.query_y is None else episode.query_y[order]
+    )
+
+
+def _close(found: Tensor, expected: Tensor, words: str) -> None:
+    assert torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE), (
+        f"{words} (by {(found - expected).abs().max():.2g})"
+    )
+
+
+ALWAYS = (_scores, _doubt)
+TRAINED = (_gradients, _setup, _state, _wrong_shape)
+BY_TRAIT = {
+    "any-way": _any_way,
+    "any-shot": _any_shot,
+    "unequal-shots": _unequal_shots,
+    "equivariant": _equivariant,
+    "untrained": _untrained,
+    "translation-free": _translation_free,
+    "transductive": _transductive,
+}
