@@ -158,6 +158,8 @@ def test_thresholds_come_from_other_data(vectors_file: Path, tmp_path: Path) -> 
 class Bag(Encoder):
     """Counts letters of a sentence."""
 
+    pretrained = True
+
     feature_shape = (26,)
 
     def collate(self, prepared: Any, index: Any) -> torch.Tensor:
