@@ -171,7 +171,7 @@ def training_curves(
     label = f"validation {metric} (right)"
     percents, bars = 100 * np.array(values), 100 * np.array(ci95)
     right.errorbar(at, percents, bars, color="black", marker="o", markersize=4, capsize=2, label=label)
-    right.set_ylabel(f"validation {metric}, %, with 95 % intervals")
+    right.set_ylabel(f"validation {metric}, % (± 95 %)")
     axis.set_xlabel("training step")
     axis.set_ylabel("loss")
     handles = [h for part in (axis, right) for h in part.get_legend_handles_labels()[0]]
