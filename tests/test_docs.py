@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,24 @@ def test_the_first_example_prints_what_it_says(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == blocks("README.md", "text")[0]
 
 
+def printing_what_it_says(document: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run the Python of a document, block by block, and compare what it prints with its comments."""
+    names: dict[str, Any] = {"__name__": "example"}
+    for code in blocks(document, "python"):
+        exec(code, names)
+        printed = capsys.readouterr().out
+        assert printed == "".join(f"{said}\n" for said in re.findall(r"print\(.*\)  # (.*)", code))
+    return names
+
+
+def test_the_guide_to_entities_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = printing_what_it_says("docs/entities.md", capsys)
+    assert names["again"].classes_ == names["tagger"].classes_
+
+
 def test_the_practitioners_guide_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,11 +118,8 @@ def test_the_practitioners_guide_runs(
     write_tree(
         tmp_path / "photos", {f"{name}.png": encoded(Image.new("RGB", (32, 32), rgb)) for name, rgb in animals.items()}
     )
-    names: dict[str, Any] = {"__name__": "example"}
-    for code in blocks("docs/estimators.md", "python"):
-        exec(code, names)
-        printed = capsys.readouterr().out
-        assert printed == "".join(f"{said}\n" for said in re.findall(r"print\(.*\)  # (.*)", code))
+    shutil.copytree(ROOT / "tests" / "fixtures" / "0.1" / "run-finished", tmp_path / "runs" / "photos")
+    names = printing_what_it_says("docs/estimators.md", capsys)
     examples = [f"{text},{label}" for text, label in zip(names["texts"], ["card"] * 4 + ["rate"] * 4, strict=True)]
     (tmp_path / "examples.csv").write_text("\n".join(["text,label", *examples, "Yen?,rate", "Card?,card"]) + "\n")
     (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n")
