@@ -140,10 +140,8 @@ def evaluate(
     Examples
     --------
     >>> result = evaluate("glyphs", encoder="identity", method="cosine", shot=1, episodes=20)
-    >>> 0.2 < result.values.mean() < 1
-    True
-    >>> result.to_json()["episodes"]
-    20
+    >>> result.values.shape, result.to_json()["way"]
+    ((20,), 5)
     """
     from hyperproto.studies.measure import Tasks, measure
 

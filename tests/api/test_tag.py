@@ -44,7 +44,7 @@ his O
 dog O
 . O
 """
-NEAREST = {"encoder": "tiny-words", "method": "nnshot"}
+NEAREST: dict[str, Any] = {"encoder": "tiny-words", "method": "nnshot"}
 
 
 def lines_of(support: Path | str, path: Path, **chosen: Any) -> str:
@@ -155,7 +155,7 @@ def test_a_ready_encoder_needs_no_method(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie Curie met Angela\n")
     short = lines_of(support, path, encoder="tiny-words")
     options = {"path": True, "temperature": 0.05}
-    said = {"encoder": "tiny-words", "method": "cosine", "transform": "unit", "options": options}
+    said: dict[str, Any] = {"encoder": "tiny-words", "method": "cosine", "transform": "unit", "options": options}
     assert short == lines_of(support, path, **said)
     assert lines_of(support, path, encoder="tiny-words", options={"temperature": 100.0}) != short
 
@@ -179,7 +179,8 @@ def test_mistakes_are_said(support: Path, tmp_path: Path) -> None:
         tag(path, support, encoder="tiny-words", method="hyperproto", fit=["bayes", "paper"])  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"nowhere: no config.json here; is it the folder of a run\?"):
         tag(path, support, run="nowhere")
-    for both in ({}, {"run": "a", "encoder": "b"}):
+    wrong: list[dict[str, Any]] = [{}, {"run": "a", "encoder": "b"}]
+    for both in wrong:
         with pytest.raises(ConfigError, match="give one of --run and --encoder"):
             tag(path, support, **both)
     empty = tmp_path / "empty.conll"

@@ -112,9 +112,9 @@ def test_results_say_what_they_are(make_blobs: Callable[..., Pool]) -> None:
     settings = {"way": 3, "shot": [1, 5, 9], "query": 4, "episodes": 50, "seed": 3}
     episodes = EpisodeSampler(pool, way=3, shot=[1, 5, 9], query=4, seed=3).draw(50)
     contenders = select([source()], ["protonet", "hyperproto"], ["bayes", "paper"], ["unit"], {})
-    progress: list[tuple[int, int]] = []
+    progress: list[tuple[int, int, str]] = []
     results = evaluate_contenders(contenders, pool, episodes, settings, progress=lambda *seen: progress.append(seen))
-    assert progress[-1] == (150, 150)
+    assert progress[-1] == (150, 150, "episodes scored by 3 contenders")
     content = results[0].to_json()
     assert content["episode_hash"] == episodes_hash(pool, episodes)
     expected = {"method": "protonet", "fit": "point", "transform": "unit", "data": "blobs", "split": "all", **settings}

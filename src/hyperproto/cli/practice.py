@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 import hyperproto
 from hyperproto.cli.options import JsonFile
-from hyperproto.cli.terminal import say, write_json
+from hyperproto.cli.terminal import has_width, say, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier
@@ -124,7 +125,7 @@ def diagnose(
     if json_file:
         write_json(found.to_dict(), json_file)
     if json_file != "-":
-        typer.echo(found.table())
+        typer.echo(found.table(Console().width if has_width() else None))
 
 
 @app.command()

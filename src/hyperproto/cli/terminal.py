@@ -19,14 +19,17 @@ PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
 
 def console() -> Console:
     """Wide tables are for files and pipes as they are; a terminal folds them to its own width."""
-    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if fits else PIPE_WIDTH)
+    return Console(width=None if has_width() else PIPE_WIDTH)
+
+
+def has_width() -> bool:
+    """Whether standard output is as wide as a terminal, or as a user says."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
 def say(message: str) -> None:
     """Print a line; a terminal folds it between words, a pipe gets it as it is."""
-    own = Console()
-    typer.echo(folded(message, own.width) if own.is_terminal else message)
+    typer.echo(folded(message, Console().width) if has_width() else message)
 
 
 def complain(kind: str, style: str, message: str) -> None:

@@ -23,6 +23,7 @@ from hyperproto.estimators.model import Model, blocks
 from hyperproto.regions.arrays import Doubles, Indices, row_squares, squared_distance
 from hyperproto.regions.left_out import left_out_measures
 from hyperproto.regions.statistics import FlatStatistics, covering_radii, moments_of
+from hyperproto.reports.text_table import TextTable, folded
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
 COVERED = 0.8  # share of a class's examples that its circle covers in a figure
@@ -135,9 +136,9 @@ class Diagnosis:
         item = self.items.get(report.example)
         return asdict(report) if item is None else {**asdict(report), "item": item}
 
-    def table(self) -> str:
-        """Return lines of text, the class that would gain most first."""
-        return diagnosis_table(self)
+    def table(self, width: int | None = None) -> str:
+        """Return lines of text, the class that would gain most first; with `width` folded to so many columns."""
+        return diagnosis_table(self, width)
 
     def figure(self) -> Any:
         """Draw the classes in a plane, with circles about 80 % of each and overlaps: a matplotlib Figure."""
@@ -292,7 +293,7 @@ def or_none(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def diagnosis_table(diagnosis: Diagnosis) -> str:
+def diagnosis_table(diagnosis: Diagnosis, width: int | None = None) -> str:
     """Classes, the one that would gain most first, then the examples that look wrong."""
     head = ("class", "examples", "extent", "nearest rival", "distance", "overlap", "gain of one more")
     ordered = sorted(diagnosis.classes, key=lambda report: -(report.gain or 0.0))
@@ -309,6 +310,8 @@ def diagnosis_table(diagnosis: Diagnosis) -> str:
         for report in ordered
     ]
     lines = _columns([head, *rows], left=(0, 3))
+    if width is not None and max(map(len, lines)) > width:
+        lines = TextTable("", head, rows).text(width).splitlines()
     lines += ["", f"Another example would help most in: {_short(diagnosis.would_gain_most)}"]
     wrong = [
         f"  example {report.example}, labelled {_short(report.label)}: rather {_short(report.suggestion)} "
@@ -321,7 +324,7 @@ def diagnosis_table(diagnosis: Diagnosis) -> str:
         for report in diagnosis.outlying
     ]
     lines += _listed("Possibly mislabelled:", wrong) + _listed("Far from the rest of their class:", far)
-    return "\n".join(lines)
+    return "\n".join(lines if width is None else [folded(line, width, "    ") for line in lines])
 
 
 def _listed(title: str, lines: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hyperproto.data import Pool, Progress
+from hyperproto.data import Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash
@@ -19,6 +19,7 @@ from hyperproto.evaluation.scoring import EncodedPool, check_shape, encoded_for,
 from hyperproto.methods import Method
 from hyperproto.problems import problem_of
 from hyperproto.problems.spans import Convention
+from hyperproto.progress import Show, noted
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ def evaluate_contenders(
     episodes: Sequence[Episode],
     settings: dict[str, Any],
     encoded: dict[Encoder, EncodedPool] | None = None,
-    progress: Progress | None = None,
+    progress: Show | None = None,
     rejection: Rejection | None = None,
     convention: Convention = "sentence",
 ) -> list[Result]:
@@ -65,13 +66,15 @@ def evaluate_contenders(
     for contender in contenders:
         check_shape(contender.method, episodes)
     results = []
+    scored = "episodes scored" + (f" by {len(contenders)} contenders" if len(contenders) > 1 else "")
     for number, contender in enumerate(contenders):
         start = time.perf_counter()
-        vectors = encoded_for(contender.method, contender.encoder, pool, encoded)
+        encoding = noted(progress, f"items of {pool.split} encoded")
+        vectors = encoded_for(contender.method, contender.encoder, pool, encoded, encoding)
 
         def report(done: int, total: int, number: int = number) -> None:
             if progress is not None:
-                progress(number * total + done, len(contenders) * total)
+                progress(number * total + done, len(contenders) * total, scored)
 
         own = {"method": contender.method_name, "fit": contender.method.fit, "transform": contender.transform}
         threshold = None if rejection is None else rejection.threshold(contender.predictor)

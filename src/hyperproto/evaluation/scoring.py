@@ -59,12 +59,18 @@ class EncodedPool:
         return cls(pool, encoder, replace(units, offsets=offsets_of(lengths)))
 
 
-def encoded_for(method: Method, encoder: Encoder, pool: Pool, encoded: dict[Encoder, EncodedPool]) -> EncodedPool:
+def encoded_for(
+    method: Method,
+    encoder: Encoder,
+    pool: Pool,
+    encoded: dict[Encoder, EncodedPool],
+    progress: Progress | None = None,
+) -> EncodedPool:
     """Return a pool as a method reads it: encoded once for all methods (`encoded` holds it), or not at all."""
     if method.reads == "items":
         return EncodedPool.unread(encoder, pool)
     if encoder not in encoded:
-        encoded[encoder] = EncodedPool.encode(encoder, pool, cached=True)
+        encoded[encoder] = EncodedPool.encode(encoder, pool, progress, cached=True)
     return encoded[encoder]
 
 

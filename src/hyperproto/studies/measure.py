@@ -156,8 +156,7 @@ def measure(selection: Selection, tasks: Tasks, progress: Show | None = None) ->
         rejection = None
         if other is not None and there is not None:
             rejection = Rejection(other, there.episodes, encoded_other)
-        scored = noted(progress, f"episodes scored, {len(contenders)} rows")
-        groups.append(evaluate_contenders(contenders, pool, here.episodes, here.settings, encoded, scored, rejection))
+        groups.append(evaluate_contenders(contenders, pool, here.episodes, here.settings, encoded, progress, rejection))
     return groups
 
 
