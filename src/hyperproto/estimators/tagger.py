@@ -297,10 +297,8 @@ def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "S
     if folder is not None:
         source = run_source(str(folder), examples)
     else:
-        source = before or encoder_source(fspath(tagger.encoder), examples, "glyphs")  # any data: replaced below
-    source = replace(source, train_data=None)
-    vars(source)["train_pool"] = examples  # a cached property, which would open files
-    return source
+        source = before or encoder_source(fspath(tagger.encoder), examples, examples)
+    return replace(source, train_data=examples)
 
 
 def _contender(tagger: EntityTagger, source: "Source") -> "Contender":

@@ -1,7 +1,7 @@
 """Expand runs x encoders x methods x fits x transforms into `Contender`s."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,13 +44,14 @@ class Source:
     method_options: dict[str, Any] = field(default_factory=dict)  # what the run's recipe said of it
     decision: Decision | None = None  # a run's own, with what it learned
     decision_options: dict[str, Any] = field(default_factory=dict)
-    train_data: tuple[str, str] | None = None  # spec and split that center-unit and a method's `setup` look at
+    # What center-unit and a decision look at: spec and split, or a pool.
+    train_data: tuple[str, str] | Pool | None = None
     prior_ratio: dict[str, float] = field(default_factory=dict)  # what a run measured, by transform
 
     @cached_property
     def train_pool(self) -> Pool | None:
         """The training data, opened once; None where there are none."""
-        return None if self.train_data is None else open_pool(*self.train_data)
+        return open_pool(*self.train_data) if isinstance(self.train_data, tuple) else self.train_data
 
     @cached_property
     def train_units(self) -> tuple[Tensor, Tensor] | None:
@@ -83,9 +84,10 @@ def run_source(folder: str, pool: Pool) -> Source:
     )
 
 
-def encoder_source(spec: str, pool: Pool, data: str | None = None) -> Source:
+def encoder_source(spec: str, pool: Pool, data: str | Pool | None = None) -> Source:
     """Make a ready encoder for a pool; training data are those of `data` (default: the pool's own), if it has any.
 
+    `data` is a spec, whose training split is taken, or the training data themselves.
     An encoder that comes without trained weights must be asked for by name, `NAME:random`.
     """
     plain = spec.removesuffix(RANDOM)
@@ -98,10 +100,14 @@ def encoder_source(spec: str, pool: Pool, data: str | None = None) -> Source:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = make_encoder(name, options).eval().to(default_device())
+    source = Source(spec, {"run": None, "encoder": spec}, encoder, transform="none")
+    if isinstance(data, Pool):
+        return replace(source, train_data=data)
     data = data or pool.name
     split = training_split(data)
-    train_data = None if split is None or (data, split) == (pool.name, pool.split) else (data, split)
-    return Source(spec, {"run": None, "encoder": spec}, encoder, transform="none", train_data=train_data)
+    if split is None or (data, split) == (pool.name, pool.split):
+        return source
+    return replace(source, train_data=(data, split))
 
 
 def select(
