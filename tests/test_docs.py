@@ -18,9 +18,9 @@ from hyperproto.data import DATASETS, Pool, open_pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.methods import METHODS, make_method
 from tests.helpers.pictures import class_folders, encoded, write_tree
+from tests.helpers.random_tasks import make_task
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import write_conll
-from tests.methods.conftest import make_task
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,11 +7,13 @@ from torch import Tensor
 
 from hyperproto.data import IntArray
 from hyperproto.decisions import Decision, make_decision
+from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import Episode
 from hyperproto.evaluation import EncodedPool, Predictor, predict_episodes, tag_alike
-from hyperproto.methods import Method, Task
+from hyperproto.methods import Method, Task, make_method
 from hyperproto.problems import Tags
 from hyperproto.problems.classification import count_correct
+from hyperproto.training.selection import Source
 
 
 def predictor(
@@ -49,3 +51,9 @@ def doubt_of(method: Method, task: Task) -> Tensor:
     scores = method(task)
     own = method.doubt(task, scores)
     return make_decision(method, {}).doubt(method.logits(scores), task) if own is None else own
+
+
+def source(label: str = "vectors", method: str | None = None) -> Source:
+    """Vectors of six coordinates as they are; with `method`, as if a run had been trained with it."""
+    own = None if method is None else make_method(method, feature_shape=(6,), n_classes=3)
+    return Source(label, {"run": None, "encoder": "identity"}, Identity(shape=[6]), "unit", own, method)

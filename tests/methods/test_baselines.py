@@ -7,8 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, Task, make_method
-
-from .conftest import make_task
+from tests.helpers.random_tasks import make_task
 
 
 def scores(name: str, task: Task, **options: object) -> torch.Tensor:

@@ -11,8 +11,7 @@ from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.methods import Method, Task, make_method
 from hyperproto.regions import REGIONS, Cone, Gaussian, Sphere
-
-from .conftest import make_task
+from tests.helpers.random_tasks import make_task
 
 VARIANTS = {"hyperproto": "sphere", "hyperproto-cone": "cone", "hyperproto-gaussian": "gaussian"}
 

@@ -11,7 +11,7 @@ from hyperproto.methods import Method, Task, make_method
 from hyperproto.regions import Cone, Sphere
 from hyperproto.regions.statistics import PRIOR_EXAMPLES
 from tests.helpers.predicting import doubt_of
-from tests.methods.conftest import make_task
+from tests.helpers.random_tasks import make_task
 
 
 def build(name: str, **options: object) -> Method:

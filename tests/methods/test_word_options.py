@@ -12,8 +12,8 @@ from hyperproto.episodes import GreedySampler
 from hyperproto.errors import ConfigError
 from hyperproto.methods import Method, Task, gather_task, make_method
 from hyperproto.regions import Sphere
+from tests.helpers.random_tasks import make_task
 from tests.helpers.tagged import random_sentences
-from tests.methods.conftest import make_task
 
 POOL = random_sentences(150, 5, most_runs=3)
 

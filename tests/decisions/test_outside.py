@@ -18,9 +18,9 @@ from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.selection import Source, select
 from tests.helpers.predicting import decided
+from tests.helpers.random_tasks import make_task
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
-from tests.methods.conftest import make_task
 
 
 def words(n: int = 400, dimension: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
