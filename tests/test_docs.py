@@ -87,6 +87,30 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert names["inside"].shape == (75, 5)
 
 
+def test_everything_from_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    for code in blocks("docs/python.md", "python"):
+        exec(code.replace("episodes=100", "episodes=20"), names)
+    assert len(names["found"].results) == 18
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "answers.csv").read_text().startswith("vector,label,predicted,probability\n1 0,yes,yes,")
+    printed = capsys.readouterr().out
+    for words in ("shots 1,1,2,5,20", "{'step': 2, 'accuracy': ", "on 20 episodes", "20/20 episodes scored"):
+        assert words in printed
+
+
+def test_the_page_names_every_function_of_the_api() -> None:
+    import hyperproto
+
+    page = (ROOT / "docs" / "python.md").read_text()
+    functions = [name for name, home in hyperproto._HOME.items() if home in ("api", "estimators.examples")]
+    assert len(functions) >= 13
+    assert [name for name in functions if f"{name}(" not in page] == []
+
+
 def test_the_first_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     run(blocks("README.md", "python")[0])
     assert capsys.readouterr().out == blocks("README.md", "text")[0]
@@ -244,6 +268,7 @@ def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: 
         "docs/estimators.md",
         "docs/fidelity.md",
         "docs/images.md",
+        "docs/python.md",
         "docs/relations.md",
         "CHANGELOG.md",
     ],

@@ -5,9 +5,10 @@ import io
 import json
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,13 +24,13 @@ from tests.helpers.pictures import class_folders, write_tree
 NEW = ["the king of london", 'bob, "anna"', "a river"]
 
 
-def run(*arguments, stdin=None):
+def run(*arguments: object, stdin: str | None = None) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def table(path, columns, form=None):
+def table(path: Path, columns: dict[str, Any], form: str | None = None) -> Path:
     """Write columns in the format that the name says."""
     form = form or path.suffix[1:]
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -48,19 +49,19 @@ def table(path, columns, form=None):
     return path
 
 
-def snapshot(folder):
+def snapshot(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
-def model(tmp_path, bert):
+def model(tmp_path: Path, bert: str) -> Path:
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
     run("fit", file, "--encoder", bert, "--out", tmp_path / "model")
     return tmp_path / "model"
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
-def test_fit_reads_every_format(tmp_path, bert, form):
+def test_fit_reads_every_format(tmp_path: Path, bert: str, form: str) -> None:
     file = table(tmp_path / f"examples.{form}", {"id": list(range(9)), "said": TEXTS, "intent": LABELS})
     printed = run("fit", file, "--text", "said", "--label", "intent", "--encoder", bert, "--out", tmp_path / "model")
     assert printed == f"{tmp_path / 'model'}: 3 classes, 9 examples, 3 in the smallest class (court)\n"
@@ -70,7 +71,7 @@ def test_fit_reads_every_format(tmp_path, bert, form):
     np.testing.assert_allclose(found.predict_proba(NEW), expected.predict_proba(NEW), atol=1e-5)
 
 
-def test_settings_reach_the_classifier(tmp_path, bert):
+def test_settings_reach_the_classifier(tmp_path: Path, bert: str) -> None:
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
     run(
         "fit", file, "--encoder", bert, "--out", tmp_path / "model", "--coverage", "0.8", "--region", "gaussian",
@@ -81,7 +82,7 @@ def test_settings_reach_the_classifier(tmp_path, bert):
     assert (found.feature_transform, found.reject_label) == ("center-unit", "?")
 
 
-def expected_answers(model, items):
+def expected_answers(model: Path, items: list[str]) -> list[tuple[str, float]]:
     found = load_classifier(model)
     labels = found.predict(items).tolist()
     probability = found.predict_proba(items).max(axis=1)
@@ -90,7 +91,7 @@ def expected_answers(model, items):
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
 @pytest.mark.parametrize("form", ["csv", "tsv"])
-def test_rows_come_back_with_an_answer(tmp_path, model, form, batch):
+def test_rows_come_back_with_an_answer(tmp_path: Path, model: Path, form: str, batch: int) -> None:
     source = table(tmp_path / f"new.{form}", {"id": ["7", "8", "9"], "text": ["the king", "bob, anna", "a river"]})
     printed = run("predict", model, source, "--batch", batch)
     found = list(csv.DictReader(io.StringIO(printed), delimiter="\t" if form == "tsv" else ","))
@@ -102,14 +103,14 @@ def test_rows_come_back_with_an_answer(tmp_path, model, form, batch):
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_json_lines_come_back_as_such(tmp_path, model, form):
+def test_json_lines_come_back_as_such(tmp_path: Path, model: Path, form: str) -> None:
     source = table(tmp_path / f"new.{form}", {"text": NEW, "n": [1, 2, 3]})
     found = [json.loads(line) for line in run("predict", model, source).splitlines()]
     assert [(row["text"], row["n"]) for row in found] == list(zip(NEW, [1, 2, 3], strict=True))
     assert [row["predicted"] for row in found] == [label for label, _ in expected_answers(model, NEW)]
 
 
-def test_lines_of_standard_input(model):
+def test_lines_of_standard_input(model: Path) -> None:
     found = [line.split("\t") for line in run("predict", model, "-", stdin="\n".join(NEW)).splitlines()]
     assert [row[2] for row in found] == NEW
     assert [row[0] for row in found] == [label for label, _ in expected_answers(model, NEW)]
@@ -117,11 +118,13 @@ def test_lines_of_standard_input(model):
     assert csv_in.splitlines()[0] == "text,predicted,probability"
 
 
-def test_an_answer_does_not_wait_for_the_next_question(tmp_path):
+def test_an_answer_does_not_wait_for_the_next_question(tmp_path: Path) -> None:
     HypersphereClassifier().fit(np.eye(2), ["a", "b"]).save(tmp_path / "model")
     code = "from hyperproto.cli import main; main()"
     command = [sys.executable, "-c", code, "predict", str(tmp_path / "model"), "-", "--batch", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
         for question, answer in (("1 0", "a"), ("0 1", "b")):
             process.stdin.write(f"{question}\n")
             process.stdin.flush()
@@ -130,18 +133,23 @@ def test_an_answer_does_not_wait_for_the_next_question(tmp_path):
         assert process.wait() == 0
 
 
-def test_a_bar_is_for_the_fit_alone(tmp_path, bert, monkeypatch):
+def test_a_bar_is_for_the_fit_alone(tmp_path: Path, bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True), stdout=sys.stdout)
     monkeypatch.setattr("hyperproto.cli.practice.sys", terminal)
-    shown = []
-    monkeypatch.setattr("hyperproto.estimators.items.progress_bar", lambda title: shown.append(title) or nullcontext())
+    shown: list[str] = []
+
+    def bar(title: str) -> AbstractContextManager[None]:
+        shown.append(title)
+        return nullcontext()
+
+    monkeypatch.setattr("hyperproto.estimators.items.progress_bar", bar)
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
     run("fit", file, "--encoder", bert, "--out", tmp_path / "model")
     assert shown == ["encode"]
     assert load_classifier(tmp_path / "model").progress is False
 
 
-def test_separators_in_labels_and_texts_do_not_break_lines(tmp_path):
+def test_separators_in_labels_and_texts_do_not_break_lines(tmp_path: Path) -> None:
     HypersphereClassifier().fit(np.eye(2), ["a\tb\nc", "d"]).save(tmp_path / "model")
     lines = run("predict", tmp_path / "model", "-", stdin="1 \u2028 0\n").split("\n")
     assert lines[0].split("\t")[::2] == ["a b c", "1 \u2028 0"]
@@ -153,7 +161,7 @@ def test_separators_in_labels_and_texts_do_not_break_lines(tmp_path):
     )
 
 
-def test_a_file_for_the_answers_is_written_whole_or_not_at_all(tmp_path, model):
+def test_a_file_for_the_answers_is_written_whole_or_not_at_all(tmp_path: Path, model: Path) -> None:
     out = tmp_path / "out.jsonl"
     out.write_text("old")
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
@@ -167,7 +175,7 @@ def test_a_file_for_the_answers_is_written_whole_or_not_at_all(tmp_path, model):
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".tmp") == []
 
 
-def test_none_of_these_has_no_probability(tmp_path):
+def test_none_of_these_has_no_probability(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     rows = np.repeat(np.eye(3), 10, axis=0) + 0.05 * random.normal(size=(30, 3))
     HypersphereClassifier(coverage=0.9).fit(rows, np.repeat(["a", "b", "c"], 10)).save(tmp_path / "model")
@@ -179,7 +187,7 @@ def test_none_of_these_has_no_probability(tmp_path):
     assert lines[2] == "-1 -1 -1,none of these,"
 
 
-def test_vectors_that_are_ready(tmp_path):
+def test_vectors_that_are_ready(tmp_path: Path) -> None:
     vectors = (np.repeat(np.eye(2), 3, axis=0) + 0.1 * np.random.default_rng(0).normal(size=(6, 2))).tolist()
     file = table(tmp_path / "a.jsonl", {"vector": vectors, "label": [1, 1, 1, 2, 2, 2]})
     run("fit", file, "--encoder", "identity", "--out", tmp_path / "model")
@@ -191,7 +199,7 @@ def test_vectors_that_are_ready(tmp_path):
         run("add", tmp_path / "model", more)
 
 
-def test_add_is_a_fit_to_everything(tmp_path, model, bert):
+def test_add_is_a_fit_to_everything(tmp_path: Path, model: Path, bert: str) -> None:
     more = table(tmp_path / "more.jsonl", {"text": NEW, "label": ["court", "people", "place"]})
     assert "3 classes, 12 examples" in run("add", model, more)
     expected = FewShotTextClassifier(encoder=bert).fit([*TEXTS, *NEW], [*LABELS, "court", "people", "place"])
@@ -199,7 +207,7 @@ def test_add_is_a_fit_to_everything(tmp_path, model, bert):
     assert load_classifier(model).examples_[10] == NEW[1]
 
 
-def test_new_classes_only_if_they_are_meant(tmp_path, model):
+def test_new_classes_only_if_they_are_meant(tmp_path: Path, model: Path) -> None:
     more = table(tmp_path / "more.csv", {"text": NEW, "label": ["court", "poeple", "river"]})
     before = snapshot(model)
     with pytest.raises(DataError, match="line 3: there is no class 'poeple'; did you mean 'people'") as caught:
@@ -221,7 +229,9 @@ def test_new_classes_only_if_they_are_meant(tmp_path, model):
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "add"])
-def test_a_mistake_leaves_the_model_untouched(tmp_path, model, bert, command, columns, message):
+def test_a_mistake_leaves_the_model_untouched(
+    tmp_path: Path, model: Path, bert: str, command: str, columns: dict[str, Any], message: str
+) -> None:
     before = snapshot(model)
     file = table(tmp_path / "examples.csv", columns)
     arguments = ["fit", file, "--out", model, "--encoder", bert] if command == "fit" else ["add", model, file]
@@ -230,7 +240,7 @@ def test_a_mistake_leaves_the_model_untouched(tmp_path, model, bert, command, co
     assert snapshot(model) == before
 
 
-def test_many_mistakes_come_at_once_but_not_all(tmp_path, bert):
+def test_many_mistakes_come_at_once_but_not_all(tmp_path: Path, bert: str) -> None:
     file = table(tmp_path / "a.jsonl", {"text": [None] * 13, "label": ["x"] * 13})
     with pytest.raises(DataError) as caught:
         run("fit", file, "--encoder", bert, "--out", tmp_path / "model")
@@ -241,13 +251,13 @@ def test_many_mistakes_come_at_once_but_not_all(tmp_path, bert):
     assert not (tmp_path / "model").exists()
 
 
-def test_a_row_without_the_column(tmp_path, bert):
+def test_a_row_without_the_column(tmp_path: Path, bert: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "x"}\n{"txt": "b", "label": "x"}\n')
     with pytest.raises(DataError, match=r"line 2: there is no 'text', only 'txt', 'label'"):
         run("fit", tmp_path / "a.jsonl", "--encoder", bert, "--out", tmp_path / "model")
 
 
-def test_answers_do_not_replace_what_is_there(tmp_path, model):
+def test_answers_do_not_replace_what_is_there(tmp_path: Path, model: Path) -> None:
     for source, where in (
         (table(tmp_path / "a.csv", {"text": NEW, "predicted": NEW}), "a.csv"),
         (table(tmp_path / "a.jsonl", {"text": NEW, "probability": NEW}), "a.jsonl, line 1"),
@@ -256,7 +266,7 @@ def test_answers_do_not_replace_what_is_there(tmp_path, model):
             run("predict", model, source)
 
 
-def test_the_doctor(tmp_path, model):
+def test_the_doctor(tmp_path: Path, model: Path) -> None:
     text = run("diagnose", model, "--figure", tmp_path / "classes.png", "--json", tmp_path / "found.json")
     assert text.splitlines()[0].startswith("class")
     assert "Another example would help most in: " in text
@@ -270,14 +280,14 @@ def test_the_doctor(tmp_path, model):
         run("diagnose", model, "--figure", tmp_path / "classes.gif")
 
 
-def test_export(tmp_path, model):
+def test_export(tmp_path: Path, model: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     assert run("export", model, "--onnx", tmp_path / "head.onnx") == f"{tmp_path / 'head.onnx'}\n"
     session = runtime.InferenceSession(tmp_path / "head.onnx", providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["n", 32]
 
 
-def test_folders_of_images(tmp_path, monkeypatch):
+def test_folders_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_tree(tmp_path / "photos", class_folders(3, 4))
     assert "3 classes, 12 examples" in run("fit", "photos/", "--out", "model")
@@ -303,7 +313,7 @@ def test_folders_of_images(tmp_path, monkeypatch):
         run("fit", "loose", "--out", "other")
 
 
-def test_a_model_that_is_none(tmp_path, model):
+def test_a_model_that_is_none(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"model.json: no such file; a saved classifier is a folder with a model.json"):
         run("predict", tmp_path, "-", stdin="a")
     [tensors] = model.glob("*.safetensors")
@@ -324,16 +334,16 @@ def test_a_model_that_is_none(tmp_path, model):
         ["diagnose", __file__],
     ],
 )
-def test_wrong_usage_is_exit_code_2(arguments):
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_a_format_that_nobody_knows_is_named():
+def test_a_format_that_nobody_knows_is_named() -> None:
     result = CliRunner().invoke(app, ["fit", "a.csv", "--out", "model", "--format", "xml"])
     assert "'xml' is none of csv, tsv, jsonl, parquet, lines" in " ".join(result.output.replace("│", " ").split())
 
 
-def test_warnings_and_errors_are_paragraphs(tmp_path):
+def test_warnings_and_errors_are_paragraphs(tmp_path: Path) -> None:
     """A real process: what a user sees of a warning and of a mistake."""
     rows = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
     HypersphereClassifier(coverage=0.95).fit(rows, list("aabb")).save(tmp_path / "model")

@@ -3,40 +3,42 @@
 import io
 import json
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.tables import open_table
+from hyperproto.estimators.tables import Row, open_table
 
 
-def rows(source, form=None):
+def rows(source: object, form: str | None = None) -> list[Row]:
     with open_table(str(source), form) as table:
         return list(table.rows)
 
 
-def write(path, text):
+def write(path: Path, text: str | bytes) -> Path:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def test_csv(tmp_path):
+def test_csv(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", '\ufefftext,label\r\n"one, two\nthree",x\n\nfour,y\n')
     assert rows(file) == [(2, {"text": "one, two\nthree", "label": "x"}), (5, {"text": "four", "label": "y"})]
 
 
-def test_tsv_knows_no_quotes(tmp_path):
+def test_tsv_knows_no_quotes(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", 'text\tlabel\n"quoted\tx\nplain"\ty\n')
     assert rows(file) == [(2, {"text": '"quoted', "label": "x"}), (3, {"text": 'plain"', "label": "y"})]
 
 
-def test_json_lines(tmp_path):
+def test_json_lines(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", '{"text": "é", "n": 1}\n\n{"label": null}')
     assert rows(file) == [(1, {"text": "é", "n": 1}), (3, {"label": None})]
 
 
-def test_plain_lines(tmp_path):
+def test_plain_lines(tmp_path: Path) -> None:
     assert rows(write(tmp_path / "a.txt", "one\r\n two \nthree")) == [
         (1, {"text": "one"}),
         (2, {"text": " two "}),
@@ -44,7 +46,7 @@ def test_plain_lines(tmp_path):
     ]
 
 
-def test_parquet(tmp_path):
+def test_parquet(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -54,21 +56,21 @@ def test_parquet(tmp_path):
         assert table.where(2).endswith("a.parquet, row 2")
 
 
-def test_a_long_cell_is_no_mistake(tmp_path):
+def test_a_long_cell_is_no_mistake(tmp_path: Path) -> None:
     text = "word " * 50_000
     assert rows(write(tmp_path / "a.csv", f"text\n{text}\n")) == [(2, {"text": text})]
 
 
-def test_a_format_may_be_named(tmp_path):
+def test_a_format_may_be_named(tmp_path: Path) -> None:
     assert rows(write(tmp_path / "a.data", "text\none"), "csv") == [(2, {"text": "one"})]
     assert rows(write(tmp_path / "b.csv", '{"a": 1}'), "jsonl") == [(1, {"a": 1})]
 
 
-def test_standard_input_comes_line_by_line(monkeypatch):
-    asked = []
+def test_standard_input_comes_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
 
     class Slow:
-        def __iter__(self):
+        def __iter__(self) -> Iterator[bytes]:
             for line in (b"one\n", b"two\n"):
                 asked.append(line)
                 yield line
@@ -96,12 +98,12 @@ def test_standard_input_comes_line_by_line(monkeypatch):
         ("a.parquet", "PAR1 and nothing", r"a\.parquet: not readable as Parquet \(.*\); is it whole\?"),
     ],
 )
-def test_damage_is_named_by_its_line(tmp_path, name, content, message):
+def test_damage_is_named_by_its_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         rows(write(tmp_path / name, content))
 
 
-def test_a_parquet_file_that_was_cut_in_the_middle(tmp_path):
+def test_a_parquet_file_that_was_cut_in_the_middle(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -114,7 +116,7 @@ def test_a_parquet_file_that_was_cut_in_the_middle(tmp_path):
         rows(tmp_path / "a.parquet")
 
 
-def test_files_that_nobody_can_read(tmp_path, monkeypatch):
+def test_files_that_nobody_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"ends in '.xlsx' may be anything; name its format with --format \(csv, "):
         rows(tmp_path / "a.xlsx")
     for name in ("none.csv", "none.parquet"):
@@ -127,7 +129,7 @@ def test_files_that_nobody_can_read(tmp_path, monkeypatch):
         rows(tmp_path / "a.parquet")
 
 
-def test_a_column_that_is_not_there_is_named_with_its_option(tmp_path):
+def test_a_column_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "texts,label\na,b\n")
     with (
         open_table(str(file)) as table,

@@ -1,5 +1,8 @@
 """What a cell may hold."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from hyperproto.estimators.examples import VectorReader, read_image, read_label,
 
 
 @pytest.mark.parametrize("cell", ["1 2.5 -3e0", "1, 2.5, -3", "[1,2.5,-3]", [1, 2.5, -3], np.array([1, 2.5, -3])])
-def test_vectors(cell):
+def test_vectors(cell: Any) -> None:
     assert VectorReader(3)(cell) == [1.0, 2.5, -3.0]
 
 
@@ -24,12 +27,12 @@ def test_vectors(cell):
         ([1, 2], "has 2 numbers where 3 belong"),
     ],
 )
-def test_what_is_no_vector(cell, message):
+def test_what_is_no_vector(cell: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VectorReader(3)(cell)
 
 
-def test_the_first_vector_says_how_long_the_others_are():
+def test_the_first_vector_says_how_long_the_others_are() -> None:
     read = VectorReader()
     assert read("1 2") == [1.0, 2.0]
     with pytest.raises(ValueError, match="has 3 numbers where 2 belong"):
@@ -37,7 +40,7 @@ def test_the_first_vector_says_how_long_the_others_are():
 
 
 @pytest.mark.parametrize(("cell", "label"), [("a", "a"), (3, 3), (np.int64(3), 3), ("3", "3")])
-def test_labels(cell, label):
+def test_labels(cell: Any, label: Any) -> None:
     assert read_label(cell) == label
     assert type(read_label(cell)) is type(label)
 
@@ -53,12 +56,12 @@ def test_labels(cell, label):
         (["a"], r"is \['a'\] \(list\); a label is"),
     ],
 )
-def test_what_is_no_label(cell, message):
+def test_what_is_no_label(cell: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_label(cell)
 
 
-def test_texts_and_paths(tmp_path):
+def test_texts_and_paths(tmp_path: Path) -> None:
     assert read_text("a") == "a"
     with pytest.raises(ValueError, match="is an empty text"):
         read_text("")
