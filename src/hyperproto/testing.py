@@ -1,10 +1,9 @@
-"""Contract suites for your own parts: `check_method` holds a method to what its class promises.
+"""Contract suites for your own parts: `check_method`, `check_encoder` and `check_region`.
 
     from hyperproto.testing import check_method
     check_method(MyMethod, hidden=32)
 
-Each check is a function of a bench (a small pool, an encoder that learns, episodes) and raises AssertionError; all of
-them run, and one error names those that failed.
+An AssertionError says what does not hold. A method is tried on a bench: a small pool, an encoder that learns, episodes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +18,17 @@ from torch import Tensor, nn
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.encoders.encoder_contract import check_encoder
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes
 from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task
 from hyperproto.methods.base import Reads
+from hyperproto.regions.checks import check_region
 from hyperproto.registry import keywords
 from hyperproto.transforms import TRANSFORMS
 
-__all__ = ["Bench", "check_method", "method_checks"]
+__all__ = ["Bench", "check_encoder", "check_method", "check_region", "method_checks"]
 
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "items": (24,)}
 WAY, SHOT, QUERY = 3, 2, 4

@@ -92,7 +92,7 @@ def intra_style(pools: Sequence[Pool], *, name: str, split: str) -> Pool:
     """
     wanted = list(INTRA).index(split)
     ranks = [_word_ranks(pool) for pool in pools]
-    own = [np.minimum.reduceat(rank, _offsets(pool)[:-1]) for pool, rank in zip(pools, ranks, strict=True)]
+    own = [np.minimum.reduceat(rank, pool.unit_offsets[:-1]) for pool, rank in zip(pools, ranks, strict=True)]
     first: dict[tuple[str, ...], int] = {}  # the split of each text
     for pool, sentence_ranks in zip(pools, own, strict=True):
         for words, rank in zip(pool.items, sentence_ranks.tolist(), strict=True):
@@ -105,7 +105,7 @@ def intra_style(pools: Sequence[Pool], *, name: str, split: str) -> Pool:
         kept = (sentence_ranks == wanted) & [first[tuple(words)] == wanted for words in pool.items]
         sentences += [pool.items[i] for i in np.flatnonzero(kept).tolist()]
         table = np.array([*(number.get(kind, OUTSIDE) for kind in pool.class_names), OUTSIDE])  # the last: OUTSIDE = -1
-        labels.append(table[pool.labels[np.repeat(kept, np.diff(_offsets(pool)))]])
+        labels.append(table[pool.labels[np.repeat(kept, np.diff(pool.unit_offsets))]])
     if not sentences:
         raise DataError(f"{name}: no sentence has an entity of a type for {split} ({', '.join(INTRA[split])})")
     offsets = np.cumsum([0, *map(len, sentences)])
@@ -117,8 +117,3 @@ def _word_ranks(pool: Pool) -> IntArray:
     order = {kind: rank for rank, kinds in enumerate(INTRA.values()) for kind in kinds}
     ranks = [order.get(coarse_type(kind), _NOWHERE) for kind in pool.class_names]
     return np.array([*ranks, _NOWHERE])[pool.labels]
-
-
-def _offsets(pool: Pool) -> IntArray:
-    assert pool.offsets is not None  # sentences have words
-    return pool.offsets

@@ -69,9 +69,14 @@ class Pool:
         return len(self.class_names)
 
     @property
+    def many_units(self) -> bool:
+        """Whether an item may have many units, as a sentence has words; otherwise each is one unit."""
+        return self.offsets is not None
+
+    @property
     def outside_row(self) -> int | None:
         """The row of O, one past the named classes, in a table of all classes; None where every item is one unit."""
-        return None if self.offsets is None else self.n_classes
+        return self.n_classes if self.many_units else None
 
     @property
     def n_labels(self) -> int:

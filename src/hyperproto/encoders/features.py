@@ -31,8 +31,8 @@ class FeatureTransform(nn.Module):
         super().__init__()
         if kind not in TRANSFORMS:
             raise ConfigError(unknown_name("transform", kind, TRANSFORMS))
-        if kind != "none" and -1 in feature_shape:
-            raise ConfigError(f'transform = "{kind}" is for vectors and maps of one size; token states take "none"')
+        if kind == "center-unit" and -1 in feature_shape:
+            raise ConfigError("center-unit is for vectors and maps of one size, not for token states; use unit or none")
         self.kind = kind
         shape = [max(1, axis) for axis in feature_shape]  # token states (-1, C): one centre for all positions
         self.register_buffer("center", torch.full(shape, torch.nan), persistent=kind == "center-unit")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.data.relations import Relation, check_relations
-from hyperproto.encoders.transformer import Batch, TextTransformer, mean_of_real
+from hyperproto.encoders.transformer import Batch, TextTransformer, Tokens, mean_of_real
 from hyperproto.errors import ConfigError
 
 MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind each
@@ -102,6 +102,15 @@ class RelationTransformer(TextTransformer):
             texts.append(words)
             spans.append(entities)
         return texts, np.array(spans, np.int64).reshape(-1, 2, 2)
+
+    def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
+        """Pairs of sentences; their vector is of the pair, so that markers of one sentence cannot be it."""
+        if self.representation == "markers" and self.output == "vectors":
+            raise ConfigError(
+                f"{self.name}: a pair of sentences has no vector at the markers of one; choose representation "
+                "'pooled', 'pooler' or 'mean'"
+            )
+        return super().collate_pairs(prepared, first, second)
 
     def vectors(self, states: Tensor, real: Tensor, batch: Batch) -> Tensor:
         """What `representation` names."""

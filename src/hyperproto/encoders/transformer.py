@@ -46,7 +46,8 @@ class TransformerEncoder(Encoder):
         self.before, self.behind = _special_pieces(self.tokenizer)
         self.fill = 0 if self.tokenizer.pad_token_id is None else int(self.tokenizer.pad_token_id)
         self.feature_shape = (int(self.model.config.hidden_size),)
-        longest, shortest = _positions(self.model, self.tokenizer), len(self.before + self.behind) + NARROWEST
+        self.longest = _positions(self.model, self.tokenizer)
+        longest, shortest = self.longest, len(self.before + self.behind) + NARROWEST
         if max_length > longest:
             raise ConfigError(
                 f"{self.name}: max_length {max_length} is more word pieces than {model} can read; use at most {longest}"
@@ -74,7 +75,10 @@ class TransformerEncoder(Encoder):
     def run_model(self, batch: Batch, **options: Any) -> tuple[Any, Tensor]:
         """Run the model on pieces (n, L); return what it says, and which pieces are real, (n, L)."""
         pieces = batch["pieces"]
-        real = torch.arange(pieces.shape[1], device=pieces.device) < batch["lengths"][:, None]
+        places = torch.arange(pieces.shape[1], device=pieces.device)
+        real = places < batch["lengths"][:, None]
+        if "second" in batch and "token_type_ids" in self.tokenizer.model_input_names:
+            options = {"token_type_ids": (real & (places >= batch["second"][:, None])).long(), **options}
         return self.model(input_ids=pieces, attention_mask=real.long(), **options), real
 
 
@@ -97,6 +101,14 @@ def _special_pieces(tokenizer: Any) -> tuple[list[int], list[int]]:
     found = tokenizer.backend_tokenizer.encode("a")
     own = [place for place, special in enumerate(found.special_tokens_mask) if not special]
     return found.ids[: own[0]], found.ids[own[-1] + 1 :]
+
+
+def _pieces_between(tokenizer: Any) -> list[int]:
+    """What the tokenizer puts between the two texts of a pair."""
+    found = tokenizer.backend_tokenizer.encode("a", "a")
+    first, second = (place for place, special in enumerate(found.special_tokens_mask) if not special)
+    between: list[int] = found.ids[first + 1 : second]
+    return between
 
 
 def _positions(model: nn.Module, tokenizer: Any) -> int:
@@ -195,6 +207,30 @@ class TextTransformer(TransformerEncoder):
             "pieces": prepared.pieces.padded(index, self.fill),
             "lengths": torch.from_numpy(prepared.pieces.lengths[index]),
             "starts": torch.from_numpy(prepared.starts[index]),
+        }
+
+    def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
+        """Pairs of texts as one input each, with what the tokenizer puts between them.
+
+        Of pairs that are longer than the model reads, the longer text loses its end. `second` (n,) is where the second
+        text begins: models with types of pieces are told.
+        """
+        between = _pieces_between(self.tokenizer)
+        room = self.longest - len(self.before) - len(between) - len(self.behind)
+        ends = len(self.before), len(self.behind)
+        rows, begins = [], []
+        for pair in zip(first.tolist(), second.tolist(), strict=True):
+            a, b = (prepared.pieces.row(n)[ends[0] : len(prepared.pieces.row(n)) - ends[1]].tolist() for n in pair)
+            while len(a) + len(b) > room:
+                (a if len(a) >= len(b) else b).pop()
+            begins.append(len(self.before) + len(a) + len(between))
+            rows.append([*self.before, *a, *between, *b, *self.behind])
+        pieces = Ragged.of(rows)
+        return {
+            "pieces": pieces.padded(np.arange(len(rows)), self.fill),
+            "lengths": torch.from_numpy(pieces.lengths),
+            "starts": torch.from_numpy(prepared.starts[first]),
+            "second": torch.tensor(begins),
         }
 
     def forward(self, batch: Batch) -> Units:

@@ -15,7 +15,7 @@ class BatchSampler:
     """
 
     def __init__(self, pool: Pool, *, size: int, seed: int = 0) -> None:
-        if pool.offsets is not None:
+        if pool.many_units:
             raise EpisodeError(f"{pool}: items of many units (words) have no class of their own to be classified by")
         self._items = np.flatnonzero(pool.labels >= 0)
         if not 1 <= size <= len(self._items):

@@ -83,7 +83,7 @@ class EpisodeSampler:
 
     def _check(self) -> None:
         pool = self.pool
-        if pool.offsets is not None:
+        if pool.many_units:
             raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
         if self.way < 1 or self.query < 1 or not 0 <= self.seed < 2**63 or min(self.shots, default=0) < 0:
             raise EpisodeError(

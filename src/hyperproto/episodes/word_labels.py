@@ -15,9 +15,9 @@ from hyperproto.errors import EpisodeError
 
 def sentence_offsets(pool: Pool) -> IntArray:
     """Where the words of each sentence begin and end; refuse a pool without sentences."""
-    if pool.offsets is None:
+    if not pool.many_units:
         raise EpisodeError(f"{pool}: items of one unit; sentences with a label for each word are needed here")
-    return pool.offsets
+    return pool.unit_offsets
 
 
 def token_classes(pool: Pool, types: Sequence[int]) -> IntArray:

@@ -328,7 +328,7 @@ def _labelled(contender: "Contender", encoded: Any, episodes: "Sequence[Episode]
 def _encode(encoder: "Encoder", pool: Pool, progress: Progress | None) -> "Units":
     """A vector for each word."""
     units = encoder.encode_all(encoder.prepare(pool.items), progress)
-    if pool.offsets is None or not np.array_equal(units.offsets, pool.offsets):
+    if not np.array_equal(units.offsets, pool.unit_offsets):
         raise ConfigError(f"{type(encoder).__qualname__} does not give a vector for each word; name one that does")
     return units
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.methods.base import Method
+from hyperproto.methods.blocks import in_blocks
 from hyperproto.methods.task import Task
 
 
@@ -16,7 +17,11 @@ class NearestNeighbour(Method):
         """Distances by one matrix product, then a minimum over the examples of each class."""
         task = task.centred()
         squares = (task.support * task.support).sum(-1)  # (B, S)
-        near = 2 * task.query @ task.support.mT - squares[:, None, :]  # (B, Q, S); ||query||^2 is common to all classes
-        classes = torch.arange(task.way, device=near.device)
-        best = [near.masked_fill((task.support_y != n)[:, None, :], -torch.inf).amax(-1) for n in classes]
-        return torch.stack(best, -1) - (task.query * task.query).sum(-1, keepdim=True)
+
+        def nearest(query: Tensor) -> Tensor:
+            near = 2 * query @ task.support.mT - squares[:, None, :]  # (B, Q, S); ||query||^2 is common to all classes
+            classes = torch.arange(task.way, device=near.device)
+            best = [near.masked_fill((task.support_y != n)[:, None, :], -torch.inf).amax(-1) for n in classes]
+            return torch.stack(best, -1) - (query * query).sum(-1, keepdim=True)
+
+        return in_blocks(nearest, task.query, 2 * task.support.shape[1])

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from hyperproto.methods.base import Method
+from hyperproto.methods.blocks import in_blocks
 from hyperproto.methods.task import Task
-
-BLOCK_BYTES = 32 << 20  # of distances, or of nearest words, at a time
 
 
 class NNShot(Method):
@@ -34,12 +33,13 @@ class NNShot(Method):
         support = support[order]  # (S, D)
         counts = torch.bincount(labels[labels >= 0], minlength=way).tolist()
         largest = max(len(support), way * support.shape[1])
-        scores = []
-        for block in torch.split(query, max(1, BLOCK_BYTES // (support.element_size() * largest))):
-            nearest = support[_nearest(block.detach(), support.detach(), counts)]  # (rows, N, D)
-            scores.append(-((block[:, None] - nearest) ** 2).sum(-1))
+
+        def scores(block: Tensor) -> Tensor:
+            nearest = support[_nearest(block[0].detach(), support.detach(), counts)]  # (rows, N, D)
+            return -((block[0, :, None] - nearest) ** 2).sum(-1)[None]
+
         empty = torch.tensor([not count for count in counts], device=query.device)
-        return torch.cat(scores).masked_fill(empty, -torch.inf)
+        return in_blocks(scores, query[None], largest)[0].masked_fill(empty, -torch.inf)
 
 
 class StructShot(NNShot):

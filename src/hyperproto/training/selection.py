@@ -65,8 +65,7 @@ def run_source(folder: str, pool: Pool) -> Source:
     """Open a trained run, and make sure that its encoder reads such data."""
     run = Run(folder)
     learner, recipe = run.load()
-    needed, made = type(learner.features.encoder).options_for(pool), recipe.encoder.options
-    different = [f"{key} {value!r}, not {made[key]!r}" for key, value in needed.items() if made[key] != value]
+    different = learner.features.encoder.differences(pool)
     if different:
         raise ConfigError(f"{folder}: its {recipe.encoder.name} cannot read {pool}, which has {', '.join(different)}")
     return Source(
