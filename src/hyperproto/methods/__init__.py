@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.methods.base import TRAITS, Group, Method
 from hyperproto.methods.task import PAD, Task, TaskItems, gather_task
 from hyperproto.registry import Registry, check_options
@@ -34,4 +34,11 @@ def make_method(name: str, *, feature_shape: tuple[int, ...], n_classes: int = 0
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise ConfigError(f"the method {name!r} is no subclass of hyperproto.methods.Method")
     check_options("method", name, cls, options)
-    return cls(feature_shape=feature_shape, n_classes=n_classes, **options)
+    try:
+        return cls(feature_shape=feature_shape, n_classes=n_classes, **options)
+    except HyperProtoError:
+        raise
+    except Exception as error:  # what torch says of sizes that do not fit
+        raise ConfigError(
+            f"the method {name!r} cannot be made for units of shape {feature_shape} with {options} ({error})"
+        ) from error

@@ -15,9 +15,9 @@ def in_blocks(
     """Return `score(query)`, (B, Q, ...) for queries (B, Q, ...), computed for some queries at a time.
 
     `values_a_query` is how many numbers `score` holds at once for one query: S times D where it compares the query with
-    every support example coordinate by coordinate. A block holds at most `most_bytes` (default: BLOCK_BYTES) of them, but at least one query
-    of each episode. Where gradients are needed nothing of a block but its result is kept: the backward pass computes it
-    again, block by block, so that the bound holds there as well. Queries must not depend on each other.
+    every support example coordinate by coordinate. A block holds at most `most_bytes` of them (BLOCK_BYTES), but at
+    least one query of each episode. Where gradients are needed nothing of a block but its result is kept: the backward
+    pass computes it again, block by block, so that the bound holds there too. Queries must not depend on each other.
     """
     held = max(1, query.shape[0] * values_a_query * query.element_size())
     size = max(1, (BLOCK_BYTES if most_bytes is None else most_bytes) // held)
