@@ -13,7 +13,7 @@ from hyperproto.estimators import load_classifier
 from hyperproto.recipes import Recipe
 from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors
-from hyperproto.training.validation import Validation
+from hyperproto.training.validation import Validator
 from tests.helpers.tiny_words import register
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -56,7 +56,7 @@ def test_models_answer_as_they_did(folder: Path, expected: Any) -> None:
 def measured(learner: Learner, recipe: Recipe) -> float:
     from hyperproto.data import open_pool
 
-    return Validation(recipe, open_pool(recipe.data.spec, recipe.data.split)).measure(learner).value
+    return Validator(recipe, open_pool(recipe.data.spec, recipe.data.split)).measure(learner).value
 
 
 @pytest.mark.parametrize(("name", "metric"), [("run-finished", "accuracy"), ("run-words", "f1")])

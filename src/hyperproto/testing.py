@@ -68,7 +68,7 @@ def method_checks(cls: type[Method], **options: Any) -> Iterator[tuple[str, Call
         yield check.__name__.strip("_"), partial(check, bench)
 
 
-class Line(Encoder):
+class LinearEncoder(Encoder):
     """A linear layer that starts as the identity, on vectors reshaped to what a method reads; it learns."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -107,7 +107,7 @@ class Bench:
 
     def features(self) -> Features:
         """An encoder that learns, and no transform."""
-        encoder = Line(self.shape)
+        encoder = LinearEncoder(self.shape)
         return Features(encoder, FeatureTransform("none", self.shape))
 
     def build(self, **changes: Any) -> Method:

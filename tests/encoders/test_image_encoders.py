@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hyperproto.data import Pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.encoders.efficientnet import SHA256, EfficientNetLite0
-from hyperproto.encoders.image_networks import ImageEncoder
+from hyperproto.encoders.image_networks import ImageNetwork
 from hyperproto.encoders.resnet12 import ResNet12
 from hyperproto.encoders.resnet18 import ResNet18
 from hyperproto.encoders.wrn28_10 import WRN28_10
@@ -42,7 +42,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def encoder(name: str) -> ImageEncoder:
+def encoder(name: str) -> ImageNetwork:
     """An encoder in eval mode whose batch norms have something to do."""
     torch.manual_seed(0)
     encoder = FAMILIES[name]().eval()
@@ -153,7 +153,7 @@ def plain_wrn28_10(x: Tensor, net: Plain) -> Tensor:
 
 
 @torch.no_grad()
-def test_the_network_is_the_papers(name: str, encoder: ImageEncoder) -> None:
+def test_the_network_is_the_papers(name: str, encoder: ImageNetwork) -> None:
     plain: dict[str, Callable[[Tensor, Plain], Tensor]] = {
         "resnet12": plain_resnet12,
         "resnet18": plain_resnet18,
@@ -167,13 +167,13 @@ def test_the_network_is_the_papers(name: str, encoder: ImageEncoder) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())
 
 
-def test_filters_are_drawn_as_published(name: str, encoder: ImageEncoder) -> None:
+def test_filters_are_drawn_as_published(name: str, encoder: ImageNetwork) -> None:
     for layer in [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]:
         std = (2 / (layer.out_channels * layer.kernel_size[0] ** 2)) ** 0.5
         assert abs(layer.weight.std().item() / std - 1) < 4 / (2 * layer.weight.numel()) ** 0.5  # four standard errors
 
 
-def test_gradients_reach_every_parameter(name: str, encoder: ImageEncoder) -> None:
+def test_gradients_reach_every_parameter(name: str, encoder: ImageNetwork) -> None:
     x = encoder(noise(1, 3, SMALL[name], SMALL[name])).x
     (x * torch.randn_like(x)).sum().backward()
     assert [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()] == []
@@ -188,13 +188,13 @@ def test_training_moves_the_statistics_and_nothing_breaks(name: str) -> None:
 
 
 @torch.no_grad()
-def test_an_image_is_encoded_alone(name: str, encoder: ImageEncoder) -> None:
+def test_an_image_is_encoded_alone(name: str, encoder: ImageNetwork) -> None:
     batch = noise(3, 3, SMALL[name], SMALL[name])
     torch.testing.assert_close(encoder(batch).x[1:2], encoder(batch[1:2]).x, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
-def test_bytes_and_floats_are_the_same(name: str, encoder: ImageEncoder) -> None:
+def test_bytes_and_floats_are_the_same(name: str, encoder: ImageNetwork) -> None:
     batch = noise(1, 3, SMALL[name], SMALL[name])
     floats = batch.float()
     assert torch.equal(encoder(batch).x, encoder(floats).x)

@@ -12,7 +12,7 @@ from hyperproto.data import Pool
 from hyperproto.data.relations import Relation
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units, base, make_encoder, resolve_encoder
 from hyperproto.encoders import vector_cache as cache
-from hyperproto.encoders.image_networks import ImageEncoder
+from hyperproto.encoders.image_networks import ImageNetwork
 from hyperproto.encoders.relation_cnn import RelationCNN
 from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
@@ -28,13 +28,13 @@ RELATIONS: list[Relation] = [
 ]
 
 
-def image_pair(name: str, size: int, **options: Any) -> tuple[ImageEncoder, ImageEncoder, Tensor]:
+def image_pair(name: str, size: int, **options: Any) -> tuple[ImageNetwork, ImageNetwork, Tensor]:
     """The same network with vectors and with maps, in eval mode, and a batch."""
     made = []
     for output in ("vectors", "maps"):
         torch.manual_seed(0)
         encoder = make_encoder(name, {"channels": 3, "size": size, "output": output, **options}).eval()
-        assert isinstance(encoder, ImageEncoder)
+        assert isinstance(encoder, ImageNetwork)
         made.append(encoder)
     images = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
     return made[0], made[1], made[0].collate(images, np.arange(3))

@@ -13,7 +13,7 @@ COARSE = st.integers(-4, 4).map(float)  # so that ties are common
 def judged(draw: st.DrawFn, episodes: int = 4) -> Verdicts:
     """Verdicts on episodes of unequal size, each with queries of both kinds, in any order."""
     sizes = draw(st.lists(st.integers(2, 9), min_size=1, max_size=episodes))
-    parts = []
+    parts: list[tuple[int, int, int, float]] = []
     for number, size in enumerate(sizes):
         outside = draw(st.integers(1, size - 1))
         label = [OUTSIDE] * outside + draw(

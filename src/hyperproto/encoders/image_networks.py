@@ -16,7 +16,7 @@ from hyperproto.errors import DataError
 Output = Literal["vectors", "maps"]  # of an image encoder: (D,), or its last feature map, (C, H, W)
 
 
-class ImageEncoder(Encoder):
+class ImageNetwork(Encoder):
     """Base of the encoders of square images (n, S, S) or (n, S, S, C) of bytes; a subclass writes `forward`.
 
     A batch stays bytes until `forward`, so that augmentation, and the way to a GPU, move a quarter of the memory.
@@ -51,7 +51,7 @@ class Average(nn.Module):
         return maps.mean((2, 3))
 
 
-class ResidualNet(ImageEncoder):
+class ResidualNet(ImageNetwork):
     """Layers whose last one has `filters`; the vector of an image is the average over its last feature map.
 
     `side` is the height and width of that map, `ends` are the places in `layers` behind which a stage ends: layers

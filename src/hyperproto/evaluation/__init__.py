@@ -2,7 +2,6 @@
 
 from hyperproto.evaluation.contenders import Contender, evaluate_contenders
 from hyperproto.evaluation.predictor import Predictor
-from hyperproto.evaluation.rejection import Rejection, judge_episodes
 from hyperproto.evaluation.results import Result, compare
 from hyperproto.evaluation.scoring import (
     EncodedPool,
@@ -13,6 +12,7 @@ from hyperproto.evaluation.scoring import (
     training_center,
     training_units,
 )
+from hyperproto.evaluation.thresholds import Rejection, judge_episodes
 
 __all__ = [
     "Contender",

@@ -13,9 +13,9 @@ from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.evaluation.predictor import Predictor
-from hyperproto.evaluation.rejection import Rejection
 from hyperproto.evaluation.results import Result
 from hyperproto.evaluation.scoring import EncodedPool, check_shape, encoded_for, measure_episodes
+from hyperproto.evaluation.thresholds import Rejection
 from hyperproto.methods import Method
 from hyperproto.problems import problem_of
 from hyperproto.problems.spans import Convention

@@ -81,7 +81,7 @@ class Clipping(Section):
     clip_each: PositiveFloat | None = None
 
 
-class Decision(Section):
+class DecisionOptions(Section):
     """`[decision]`: how labels follow from scores; what is left out is as the method has it. See `decisions`."""
 
     path: bool | None = None
@@ -162,7 +162,7 @@ class Recipe(Section):
     data: Data
     encoder: _Named
     method: _Named
-    decision: Decision = Decision()
+    decision: DecisionOptions = DecisionOptions()
     start: str | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None

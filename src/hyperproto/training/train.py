@@ -30,7 +30,7 @@ from hyperproto.training.optimisers import clip_gradients, make_optimiser, rate,
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
-from hyperproto.training.validation import Validation
+from hyperproto.training.validation import Validator
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
     run = Run(folder)
     start = _start(recipe, run, on_step, on_data)
     pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
-    validation = Validation(recipe, pool, on_data)
+    validation = Validator(recipe, pool, on_data)
     recipe = resolve(recipe, pool)
     with torch.random.fork_rng(devices=[]):
         _train(recipe, pool, validation, run, start, on_step)
@@ -98,7 +98,7 @@ def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress |
 
 
 def _train(
-    recipe: Recipe, pool: Pool, validation: Validation, run: Run, start: Run | None, on_step: OnStep | None
+    recipe: Recipe, pool: Pool, validation: Validator, run: Run, start: Run | None, on_step: OnStep | None
 ) -> None:
     config = recipe.training
     learner = Learner.build(recipe, pool.n_labels).to(default_device())
@@ -185,7 +185,7 @@ def _update(
         optimiser.step()
 
 
-def _validate(validation: Validation, learner: Learner, run: Run, state: State) -> tuple[State, Measurement]:
+def _validate(validation: Validator, learner: Learner, run: Run, state: State) -> tuple[State, Measurement]:
     """Measure the learner; keep its weights as the run's model if they are the best so far."""
     found = validation.measure(learner)
     if found.value <= state.best:

@@ -9,7 +9,7 @@ from hyperproto.recipes import Recipe
 from hyperproto.training.learner import Learner
 
 
-class Validation:
+class Validator:
     """The validation episodes: of unseen classes, and never those that are reported."""
 
     def __init__(self, recipe: Recipe, train_pool: Pool, on_data: Progress | None = None) -> None:
