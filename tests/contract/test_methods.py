@@ -1,7 +1,7 @@
 """Every registered method, held to the contract by the suite that we ship."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +38,8 @@ class Graph(Method):
         support = task.support.repeat_interleave(queries, 0)  # (B Q, S, D): every query has a graph of its own
         query = task.query.reshape(batch * queries, 1, -1)
         attended, _ = self.attention(query, torch.cat([query, support], 1), torch.cat([query, support], 1))
-        return self.scale * self.head(attended).view(batch, queries, -1)
+        scores: Tensor = self.scale * self.head(attended).view(batch, queries, -1)
+        return scores
 
     def param_groups(self) -> dict[str, Group]:
         return {"head": Group([*self.attention.parameters(), *self.head.parameters()]), "scale": Group([self.scale])}
@@ -89,7 +90,8 @@ class SeesQueries(Loose):
     """Normalises over the queries."""
 
     def scores(self, task: Task) -> Tensor:
-        return super().scores(task) / task.query.norm(dim=-1).mean(-1)[:, None, None]
+        lengths: Tensor = task.query.norm(dim=-1)
+        return super().scores(task) / lengths.mean(-1)[:, None, None]
 
 
 class PrefersTheFirst(Loose):
@@ -168,7 +170,7 @@ class TakesPath(Loose):
 class SaysSo(Loose):
     """Promises what nobody knows."""
 
-    traits: ClassVar = frozenset({"fast"})
+    traits = frozenset({"fast"})
 
 
 class CreatesLate(Loose):

@@ -85,7 +85,8 @@ def test_without_rejection_only_the_classes_own_queries_count(make_blobs: Callab
         assert result.metrics == {}
         assert not result.others
         accuracies.append(result.values)
-    np.testing.assert_array_equal(*accuracies)
+    plain, with_others = accuracies
+    np.testing.assert_array_equal(plain, with_others)
 
 
 def test_hidden_labels_cannot_be_judged(make_blobs: Callable[..., Pool]) -> None:

@@ -23,7 +23,7 @@ class Counting(Identity):
         self.seen = np.zeros(n_items, int)
 
     def encode_all(self, prepared: object, progress: object = None) -> Units:
-        return super(Identity, self).encode_all(prepared)  # type: ignore[arg-type] # the general way, in batches
+        return super(Identity, self).encode_all(prepared)  # the general way, in batches
 
     def collate(self, prepared: object, index: np.ndarray) -> torch.Tensor:
         self.seen[index] += 1

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from hyperproto.data import IntArray
 from hyperproto.decisions import Decision, make_decision
+from hyperproto.encoders import Encoder, Features, FeatureTransform
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import Episode
 from hyperproto.evaluation import EncodedPool, Predictor, predict_episodes, tag_alike
@@ -14,6 +15,11 @@ from hyperproto.methods import Method, Task, make_method
 from hyperproto.problems import Tags
 from hyperproto.problems.classification import count_correct
 from hyperproto.training.selection import Source
+
+
+def features_of(encoder: Encoder, transform: str = "none") -> Features:
+    """An encoder as a method sees it."""
+    return Features(encoder, FeatureTransform(transform, encoder.feature_shape))
 
 
 def predictor(

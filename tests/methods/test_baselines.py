@@ -1,5 +1,7 @@
 """Each baseline against a naive loop, or against scikit-learn."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hyperproto.methods import METHODS, Task, make_method
 from tests.helpers.random_tasks import make_task
 
 
-def scores(name: str, task: Task, **options: object) -> torch.Tensor:
+def scores(name: str, task: Task, **options: Any) -> torch.Tensor:
     return make_method(name, feature_shape=(6,), **options).eval().scores(task)
 
 
@@ -67,7 +69,7 @@ def test_temperature_scales_the_loss_and_may_learn(task: Task) -> None:
     expected = torch.nn.functional.cross_entropy((warm.scores(task) / 50).flatten(0, 1), task.query_y.flatten())
     torch.testing.assert_close(warm.loss(task)["cls"], expected)
     assert not warm.log_temperature.requires_grad
-    cold.loss(task)["cls"].backward()
+    torch.autograd.backward(cold.loss(task)["cls"])
     assert cold.log_temperature.grad is not None
     with pytest.raises(ConfigError, match=r"temperature 0\.0 must be above 0"):
         make_method("protonet", feature_shape=(6,), temperature=0.0)

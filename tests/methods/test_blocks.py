@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hyperproto.methods import METHODS, blocks, make_method
 from hyperproto.methods.blocks import in_blocks
-from tests.methods.conftest import make_task
+from tests.helpers.random_tasks import make_task
 
 BATCH, QUERIES, SUPPORT, DIM = 2, 50, 30, 16
 BOUND = 40_000

@@ -8,7 +8,9 @@ import torch
 
 from hyperproto.encoders.identity import Identity
 from hyperproto.methods import PAD, Task, make_method
+from hyperproto.methods.classifier import Classifier
 from tests.conftest import blobs
+from tests.helpers.predicting import features_of
 
 POOL = blobs(n_classes=8, dim=6)
 
@@ -30,12 +32,14 @@ def make_task() -> Task:
 def test_the_loss_is_cross_entropy_over_all_training_classes(head: str, smoothing: float) -> None:
     options: dict[str, Any] = {"head": head, "label_smoothing": smoothing, "temperature": 0.5}
     method = make_method("classifier", feature_shape=(6,), n_classes=8, **options)
-    method.setup(POOL, Identity(shape=[6]))
+    assert isinstance(method, Classifier)
+    method.setup(POOL, features_of(Identity(shape=[6])))
     task = make_task()
+    assert task.query_y is not None
     losses = []
     for b in range(2):
         for q in range(5):
-            local = int(task.query_y[b, q])  # type: ignore[index]
+            local = int(task.query_y[b, q])
             if local < 0:
                 continue
             x, label = task.query[b, q], int(task.classes[b, local])
@@ -64,8 +68,9 @@ def test_another_seed_starts_another_layer() -> None:
     weights = []
     for seed in (0, 0, 1):
         method = make_method("classifier", feature_shape=(6,), n_classes=8)
+        assert isinstance(method, Classifier)
         torch.manual_seed(seed)
-        method.setup(POOL, Identity(shape=[6]))
+        method.setup(POOL, features_of(Identity(shape=[6])))
         weights.append(method.weight.detach().clone())
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])

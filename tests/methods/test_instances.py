@@ -7,7 +7,8 @@ import torch
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.errors import DataError
 from hyperproto.methods import make_method
-from hyperproto.methods.stored import random_instances
+from hyperproto.methods.stored import StoredRegions, random_instances
+from tests.helpers.predicting import features_of
 from tests.helpers.tagged import random_sentences, tagged
 from tests.helpers.tiny_words import TinyWords
 
@@ -25,7 +26,7 @@ def test_o_is_what_else_is_in_the_sentences_drawn(monkeypatch: pytest.MonkeyPatc
     torch.manual_seed(0)
     encoder = TinyWords(dropout=0.0)
     table = rows_of(encoder, POOL)
-    vectors, labels = random_instances(POOL, encoder, 3)
+    vectors, labels = random_instances(POOL, features_of(encoder), 3)
     assert torch.bincount(labels).tolist()[:4] == [3] * 4
     assert POOL.offsets is not None
     sentence = np.repeat(np.arange(len(POOL)), np.diff(POOL.offsets))
@@ -44,7 +45,9 @@ def test_o_is_what_else_is_in_the_sentences_drawn(monkeypatch: pytest.MonkeyPatc
 def test_a_sentence_gives_its_o_once() -> None:
     pool = tagged(["a.a.a.b.b.b", "c..c.c"])
     encoder = TinyWords(dropout=0.0)
-    _, labels = random_instances(pool, encoder, 3)  # every word of every class, so both sentences several times
+    _, labels = random_instances(
+        pool, features_of(encoder), 3
+    )  # every word of every class, so both sentences several times
     assert torch.bincount(labels).tolist() == [3, 3, 3, 5 + 3]
 
 
@@ -54,20 +57,21 @@ def test_regions_of_all_classes_and_o_start_from_equation_3(name: str, centers: 
     encoder = TinyWords(dropout=0.0)
     assert POOL.n_labels == 5
     method = make_method(name, feature_shape=(8,), n_classes=POOL.n_labels, centers=centers, init_shot=5)
+    assert isinstance(method, StoredRegions)
     torch.manual_seed(3)
-    method.setup(POOL, encoder)
+    method.setup(POOL, features_of(encoder))
     torch.manual_seed(3)
-    vectors, labels = random_instances(POOL, encoder, 5)
+    vectors, labels = random_instances(POOL, features_of(encoder), 5)
     for n in range(5):
         own = vectors[labels == n]
-        region = method.closed_form(own, torch.zeros(len(own), dtype=torch.long), 1, "paper")  # type: ignore[operator]
-        radius = getattr(region, method.radius_name)  # type: ignore[arg-type]
-        torch.testing.assert_close(method.radius[n], radius)  # type: ignore[index]
+        region = method.closed_form(own, torch.zeros(len(own), dtype=torch.long), 1, "paper")
+        radius = getattr(region, method.radius_name)
+        torch.testing.assert_close(method.radius[n], radius)
         if centers == "stored":
-            torch.testing.assert_close(method.center[n], region.center[0])  # type: ignore[index]
+            torch.testing.assert_close(method.center[n], region.center[0])
 
 
 def test_a_class_without_words_cannot_start() -> None:
     pool = Pool([["x", "y"]], np.array([0, -1]), ("a", "b"), name="some", offsets=np.array([0, 2]))
     with pytest.raises(DataError, match=r"some \(all\): class 'b' has no instance to start its region from"):
-        random_instances(pool, TinyWords(), 5)
+        random_instances(pool, features_of(TinyWords()), 5)

@@ -1,5 +1,8 @@
 """NNShot against nearest neighbour and plain bounds of memory."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,7 +10,7 @@ from hyperproto.methods import Method, Task, make_method
 from tests.helpers.random_tasks import make_task
 
 
-def build(name: str, **options: object) -> Method:
+def build(name: str, **options: Any) -> Method:
     return make_method(name, feature_shape=(6,), **options).eval()
 
 
@@ -24,7 +27,7 @@ def test_nnshot_learns_as_nearest_neighbour_does() -> None:
     for name in ("nnshot", "nearest"):
         task = make_task(counts=(4, 2, 5), pads=1)
         support, query = task.support.requires_grad_(), task.query.requires_grad_()
-        build(name).loss(Task(**{**vars(task), "support": support, "query": query}))["cls"].backward()
+        torch.autograd.backward(build(name).loss(replace(task, support=support, query=query))["cls"])
         gradients.append((support.grad, query.grad))
     for ours, plain in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
@@ -32,7 +35,7 @@ def test_nnshot_learns_as_nearest_neighbour_does() -> None:
 
 def test_a_class_without_support_is_never_chosen() -> None:
     task = make_task(counts=(3, 2, 2))
-    task = Task(**{**vars(task), "support_y": task.support_y.masked_fill(task.support_y == 0, 1)})
+    task = replace(task, support_y=task.support_y.masked_fill(task.support_y == 0, 1))
     scores = build("nnshot").scores(task)
     assert (scores[..., 0] == -torch.inf).all()
     assert scores[..., 1:].isfinite().all()
@@ -42,16 +45,17 @@ def largest_tensor(method: Method, task: Task) -> int:
     """Bytes of the largest tensor that scoring makes."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
         largest = 0
 
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             if isinstance(out, torch.Tensor):
                 self.largest = max(self.largest, out.numel() * out.element_size())
             return out
 
-    with Watch() as watch, torch.no_grad():
+    watch = Watch()  # type: ignore[no-untyped-call]
+    with watch, torch.no_grad():
         method.scores(task)
     return watch.largest
 

@@ -1,6 +1,7 @@
 """How little a query belongs to any class: the formulas against plain loops, and against what they are for."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.helpers.predicting import doubt_of
 from tests.helpers.random_tasks import make_task
 
 
-def build(name: str, **options: object) -> Method:
+def build(name: str, **options: Any) -> Method:
     return make_method(name, feature_shape=(6,), **options).eval()
 
 
@@ -88,6 +89,7 @@ def test_the_likelihood_ratio_of_an_unseen_class(counts: tuple[int, ...]) -> Non
     for b in range(2):
         support, labels = task.support[b], task.support_y[b]
         sphere = Sphere.fit(support, labels, 3, mode="bayes")
+        assert sphere.whiten is not None
         means = torch.stack([sphere.whiten(support[labels == n]).mean(0) for n in range(3)])
         query, k = sphere.whiten(task.query[b]), float(sphere.ratio)
         weight = [count / (count + k) for count in counts]

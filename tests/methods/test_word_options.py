@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.helpers.tagged import random_sentences
 POOL = random_sentences(150, 5, most_runs=3)
 
 
-def build(**options: object) -> Method:
+def build(**options: Any) -> Method:
     return make_method("hyperproto", feature_shape=(6,), **options).eval()
 
 

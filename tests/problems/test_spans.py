@@ -96,10 +96,10 @@ def tags(episodes: list[list[list[tuple[str, str]]]]) -> Tags:
 @given(st.lists(pairs_of_labels, max_size=4))
 def test_episodes_are_counted_one_by_one(episodes: list[list[list[tuple[str, str]]]]) -> None:
     for convention in ("sentence", "toolkit"):
-        counts = tags(episodes).counts(convention)  # type: ignore[arg-type]
+        counts = tags(episodes).counts(convention)
         for e, episode in enumerate(episodes):
             gold, predicted = ([[pair[part] for pair in sentence] for sentence in episode] for part in (0, 1))
-            alone = span_counts(gold, predicted, convention)  # type: ignore[arg-type]
+            alone = span_counts(gold, predicted, convention)
             assert (counts.predicted[e], counts.gold[e], counts.correct[e]) == alone
 
 

@@ -86,7 +86,7 @@ def test_contenders_are_measured_by_f1(data: str) -> None:
     tags = tags_by(make_method("protonet", feature_shape=(8,)), encoded, episodes)
     content = results[0].to_json()
     for convention in ("sentence", "toolkit"):
-        expected = tags.counts(convention)  # type: ignore[arg-type]
+        expected = tags.counts(convention)
         found = content["metrics"][convention]
         assert (found["precision"], found["recall"]) == (expected.precision, expected.recall)
         assert (found["f1"], found["ci95"]) == pytest.approx(f1_interval(expected))
@@ -164,12 +164,12 @@ def test_what_is_printed(data: str) -> None:
     assert all(f"{100 * rate:.2f}" in wrong for rate in rates.values())
     assert "O, predicted %" in wrong
     columns = measure(CHOSEN, tasks(data, 1, 2))
-    both = printed(columns_table(["one", "two"], columns))
-    assert "1~2 shots" in both
-    assert "2~4 shots" in both
+    shown = printed(columns_table(["one", "two"], columns))
+    assert "1~2 shots" in shown
+    assert "2~4 shots" in shown
     spans = columns[1][2].metrics["sentence"]
-    assert f"P {100 * spans['precision']:.2f} R {100 * spans['recall']:.2f}" in both
-    assert f"toolkit {100 * columns[1][2].metrics['toolkit']['f1']:.2f}" in both
+    assert f"P {100 * spans['precision']:.2f} R {100 * spans['recall']:.2f}" in shown
+    assert f"toolkit {100 * columns[1][2].metrics['toolkit']['f1']:.2f}" in shown
     shown = Comparison([results]).table(250)
     assert "F1 %, sentence" in shown
     assert "2~4 queries a type, 12 episodes, seed 5" in shown

@@ -1,6 +1,7 @@
 """Tagging episodes: every method at token level, through the same classes as for images."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.errors import EpisodeError
 from hyperproto.evaluation import EncodedPool
 from hyperproto.methods import METHODS, gather_task, make_method
+from hyperproto.methods.stored import StoredRegions
 from hyperproto.problems import Tags, span_errors
 from tests.conftest import blobs
 from tests.helpers.predicting import tags_by
@@ -31,7 +33,7 @@ def words(noise: float = 0.5) -> Units:
     return Units(torch.from_numpy(vectors.astype(np.float32)), POOL.offsets)
 
 
-def tag(name: str, episodes: list[Episode], noise: float = 0.5, **options: object) -> Tags:
+def tag(name: str, episodes: list[Episode], noise: float = 0.5, **options: Any) -> Tags:
     encoded = EncodedPool(POOL, Identity(shape=[8]), words(noise))
     decision = {key: value for key, value in options.items() if key in DECISION_OPTIONS}
     own = {key: value for key, value in options.items() if key not in decision}
@@ -81,14 +83,16 @@ def test_structshot_decodes_within_the_sentences_of_an_episode() -> None:
 @pytest.mark.parametrize("name", ["hyperproto", "hyperproto-cone", "hyperproto-gaussian"])
 def test_o_has_a_stored_row_of_its_own(name: str) -> None:
     method = make_method(name, feature_shape=(8,), n_classes=POOL.n_classes + 1)
+    assert isinstance(method, StoredRegions)
     task = gather_task(words(), EPISODES[:2])
     assert (task.classes[:, 0] == POOL.n_classes).all()
     with torch.no_grad():
         for parameter in method.parameters():
             parameter.add_(0.1)
-    sum(method.loss(task).values()).backward()  # type: ignore[union-attr]
+    torch.autograd.backward(list(method.loss(task).values()))
     drawn = sorted({POOL.n_classes, *(kind for episode in EPISODES[:2] for kind in episode.classes.tolist())})
-    gradient = method.radius.grad.to_dense()  # type: ignore[union-attr,operator]
+    assert method.radius.grad is not None
+    gradient = method.radius.grad.to_dense()
     assert gradient.flatten().nonzero().flatten().tolist() == drawn
 
 

@@ -11,12 +11,13 @@ from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender
 from hyperproto.methods import make_method
+from hyperproto.methods.hyperproto import HyperProto
 from hyperproto.training.selection import Source, encoder_source, select
 from tests.helpers.predicting import source
 
 
-def labels(*arguments: object) -> list[str]:
-    return [contender.label for contender in select(*arguments, {})]  # type: ignore[arg-type]
+def labels(sources: list[Source], methods: list[str], fits: list[str], transforms: list[str]) -> list[str]:
+    return [contender.label for contender in select(sources, methods, fits, transforms, {})]
 
 
 def test_every_combination_that_makes_sense() -> None:
@@ -69,7 +70,9 @@ def test_what_is_not_said_is_the_default_of_the_source_and_the_method() -> None:
         (([source()], ["hyperprot"], [], []), r"no method 'hyperprot'; did you mean 'hyperproto'\?"),
     ],
 )
-def test_what_makes_no_sense_is_an_error(arguments: tuple[object, ...], message: str) -> None:
+def test_what_makes_no_sense_is_an_error(
+    arguments: tuple[list[Source], list[str], list[str], list[str]], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         labels(*arguments)
 
@@ -77,6 +80,7 @@ def test_what_makes_no_sense_is_an_error(arguments: tuple[object, ...], message:
 def test_a_run_keeps_its_own_fit_and_options() -> None:
     own = make_method("hyperproto", feature_shape=(6,), n_classes=3, fit="paper", squared=False)
     options = {"fit": "paper", "squared": False}
+    assert isinstance(own, HyperProto)
     torch.nn.init.uniform_(own.radius)
     trained = Source("a", {}, Identity(shape=[6]), "none", own, "hyperproto", options)
     [as_trained] = select([trained], [], [], [], {})
@@ -84,7 +88,8 @@ def test_a_run_keeps_its_own_fit_and_options() -> None:
     [changed] = select([trained], [], [], [], {"radius_weight": 0.5})
     assert changed.label == "hyperproto paper none radius_weight=0.5"
     assert changed.settings["options"] == {"squared": False, "radius_weight": 0.5}
-    assert not changed.method.squared  # type: ignore[truthy-bool]
+    assert isinstance(changed.method, HyperProto)
+    assert not changed.method.squared
     assert torch.equal(changed.method.radius, own.radius)  # what it learned is still there
     both = select([trained], ["hyperproto", "protonet"], [], [], {"radius_weight": 0.5})
     assert [c.label for c in both] == ["hyperproto paper none radius_weight=0.5", "protonet point none"]

@@ -15,8 +15,10 @@ from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.methods import make_method
+from hyperproto.methods.stored import StoredRegions
 from hyperproto.training import Learner, load_recipe
 from hyperproto.training.resolve import resolve
+from tests.helpers.predicting import features_of
 
 from .conftest import recipe_file
 
@@ -47,19 +49,21 @@ def test_the_initialisation_drops_nothing_and_normalises_by_batches(
         x = x - x.mean(0)
     if transform != "none":
         x = F.normalize(x, dim=-1)
+    assert isinstance(method, StoredRegions)
     for n in range(8):
         own = x[torch.from_numpy(pool.labels == n)]
-        torch.testing.assert_close(learner.method.center[n].detach(), own.mean(0), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(method.center[n].detach(), own.mean(0), atol=1e-5, rtol=1e-4)
         radius = ((own - own.mean(0)) ** 2).sum(1).mean()
-        torch.testing.assert_close(learner.method.radius[n, 0].detach(), radius, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(method.radius[n, 0].detach(), radius, atol=1e-5, rtol=1e-4)
 
 
 def test_running_statistics_of_batch_norm_start_from_the_instances(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs(per_class=4)
     encoder = Noisy(shape=[6])
     Learner.of(make_method("hyperproto", feature_shape=(6,), n_classes=8, init_shot=4), encoder).setup(pool)
+    assert encoder.norm.running_mean is not None
     expected = 0.1 * pool.items.mean(0)
-    np.testing.assert_allclose(encoder.norm.running_mean.numpy(), expected, atol=1e-5)  # type: ignore[union-attr]
+    np.testing.assert_allclose(encoder.norm.running_mean, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +105,4 @@ def test_rows_of_the_tables_start_from_the_shots_they_are_tested_with() -> None:
 def test_without_a_recipe_the_shots_are_not_known(make_blobs: Callable[..., Pool]) -> None:
     method = make_method("hyperproto", feature_shape=(6,), n_classes=8)
     with pytest.raises(ConfigError, match='init_shot = "shot" is the number of shots of a recipe; without one, give'):
-        method.setup(make_blobs(), Identity(shape=[6]))
+        method.setup(make_blobs(), features_of(Identity(shape=[6])))

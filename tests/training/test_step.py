@@ -13,6 +13,7 @@ from hyperproto.data import open_pool
 from hyperproto.encoders import ENCODERS, Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler
+from hyperproto.methods.stored import StoredRegions
 from hyperproto.training import Learner, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors
 from hyperproto.training.resolve import resolve
@@ -51,7 +52,8 @@ class Linear(Identity):
 
     def encode_all(self, prepared: Any, progress: Any = None) -> Units:
         with torch.inference_mode():
-            return self(torch.from_numpy(prepared))
+            units: Units = self(torch.from_numpy(prepared))
+            return units
 
 
 class Reference:
@@ -135,6 +137,7 @@ def test_steps_of_the_trainer_are_those_of_a_reference_by_hand(
     learner = Learner.build(resolve(recipe, pool), pool.n_labels)
     torch.manual_seed(0)
     learner.setup(pool)
+    assert isinstance(learner.method, StoredRegions)
     start = learner.method.radius.detach().flatten().clone()
     reference = Reference(learner, adam)
     sampler = EpisodeSampler(pool, way=3, shot=shot, query=4, seed=0)
@@ -144,11 +147,11 @@ def test_steps_of_the_trainer_are_those_of_a_reference_by_hand(
         drawn |= {c for episode in episodes for c in episode.classes.tolist()}
         reference.step(pool, episodes, factor=1 - step / STEPS)
     ours = {name.removeprefix("model/"): tensor.numpy() for name, tensor in found.items()}
-    close = {"rtol": 1e-3, "atol": 2e-5}
+    close: dict[str, Any] = {"rtol": 1e-3, "atol": 2e-5}
     np.testing.assert_allclose(ours["features.encoder.linear.weight"], reference.weight, **close)
     np.testing.assert_allclose(ours["features.encoder.linear.bias"], reference.bias, **close)
     np.testing.assert_allclose(ours["method.radius"][:, 0], reference.radius, **close)
-    if centers == "stored":
+    if reference.center is not None:
         np.testing.assert_allclose(ours["method.center"], reference.center, **close)
     moved = {c for c in range(pool.n_classes) if ours["method.radius"][c, 0] != start[c]}
     assert moved == drawn

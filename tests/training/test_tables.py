@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from hyperproto.encoders.relation_cnn import RelationCNN
 from hyperproto.errors import ConfigError
-from hyperproto.training import Run, load_recipe, train
+from hyperproto.training import Report, Run, load_recipe, train
 
 RECIPE = """
 name = "small"
@@ -44,9 +46,10 @@ def recipe(tmp_path: Path) -> str:
     words = [f"w{n}" for n in range(40)]
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("".join(f"{w} {' '.join(map(str, random.normal(size=3).round(3)))}\n" for w in words))
-    instance = lambda: {  # noqa: E731
-        "tokens": random.choice(words[:20], 6).tolist(), "h": ["", "", [[0]]], "t": ["", "", [[3, 4]]]
-    }  # fmt: skip
+
+    def instance() -> dict[str, Any]:
+        return {"tokens": random.choice(words[:20], 6).tolist(), "h": ["", "", [[0]]], "t": ["", "", [[3, 4]]]}
+
     data = tmp_path / "relations.json"
     data.write_text(json.dumps({f"P{n}": [instance() for _ in range(4)] for n in range(5)}))
     path = tmp_path / "small.toml"
@@ -55,7 +58,9 @@ def recipe(tmp_path: Path) -> str:
 
 
 def table(run: Run) -> torch.Tensor:
-    return run.load()[0].features.encoder.words.detach()
+    encoder = run.load()[0].features.encoder
+    assert isinstance(encoder, RelationCNN)
+    return encoder.words.detach()
 
 
 def test_only_words_that_were_drawn_move(recipe: str, tmp_path: Path) -> None:
@@ -79,7 +84,7 @@ def test_a_table_learns_as_the_encoder_unless_told_otherwise(recipe: str, tmp_pa
 
 
 def test_a_killed_run_goes_on_with_its_tables(recipe: str, tmp_path: Path) -> None:
-    def stop(report: object) -> None:
+    def stop(report: Report) -> None:
         if report.step == 3:
             raise KeyboardInterrupt
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from hyperproto.data import Pool, open_pool
+from hyperproto.data import IntArray, Pool, open_pool
+from hyperproto.encoders import Encoder
 from hyperproto.episodes import GreedySampler
 from hyperproto.errors import ConfigError, EpisodeError
 from hyperproto.evaluation import EncodedPool, tag_alike
@@ -127,11 +127,14 @@ def test_o_learns_a_radius_and_a_centre_of_its_own(folder: Path) -> None:
 
 
 def test_only_the_sentences_that_validation_draws_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[np.ndarray] = []
+    read: list[IntArray] = []
     plain = EncodedPool.of_items
-    monkeypatch.setattr(
-        EncodedPool, "of_items", lambda encoder, pool, items: (read.append(items), plain(encoder, pool, items))[1]
-    )
+
+    def of_items(encoder: Encoder, pool: Pool, items: IntArray) -> EncodedPool:
+        read.append(items)
+        return plain(encoder, pool, items)
+
+    monkeypatch.setattr(EncodedPool, "of_items", of_items)
     train(recipe(folder, "protonet", "validation.episodes=2"), folder / "run")
     pool = open_pool(f"conll:{folder / 'data'}", "val")
     episodes = GreedySampler(pool, way=3, shot=2, query=2, seed=1).draw(2)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hyperproto.errors import ConfigError, DataError, EpisodeError
+from hyperproto.methods.stored import StoredRegions
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors, save_tensors
 
@@ -70,6 +71,7 @@ def test_radii_of_classes_that_were_not_drawn_stay(vectors_file: Path, tmp_path:
     learner = Learner.build(resolve(recipe, pool), pool.n_classes)
     torch.manual_seed(0)
     learner.setup(pool)
+    assert isinstance(learner.method, StoredRegions)
     still = learner.method.radius.detach().flatten()
     assert {n for n in range(8) if moved[n] != still[n]} == drawn
 
@@ -152,7 +154,12 @@ def test_items_are_prepared_once_a_pool(vectors_file: Path, tmp_path: Path, monk
 
     calls: list[int] = []
     real = Identity.prepare
-    monkeypatch.setattr(Identity, "prepare", lambda self, items: (calls.append(len(items)), real(self, items))[1])
+
+    def prepare(self: Identity, items: Any) -> Any:
+        calls.append(len(items))
+        return real(self, items)
+
+    monkeypatch.setattr(Identity, "prepare", prepare)
     train(load_recipe(str(recipe_file(vectors_file, transform="center-unit"))), tmp_path / "run")
     assert len(calls) == 2  # the training pool and the validation pool
 
