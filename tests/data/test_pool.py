@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,31 @@ def test_a_class_without_items_has_no_members() -> None:
         [],
         [1, 2, 4, 5],
     ]
+
+
+def test_the_problem_follows_from_the_offsets_unless_it_is_named() -> None:
+    words = pool(items=["x y"] * 3, offsets=np.array([0, 2, 4, 6]))
+    assert (pool().problem, words.problem) == ("classification", "tagging")
+    named = pool(problem="ranking")
+    assert named.problem == "ranking"
+    assert named.with_at_least(2).problem == "ranking"
+    assert replace(words, problem="ranking").problem == "ranking"
+
+
+def test_units_items_and_rows_where_an_item_is_one_unit() -> None:
+    images = pool()
+    assert not images.many_units
+    assert images.unit_offsets.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert images.items_of(np.array([5, 0, 2])).tolist() == [5, 0, 2]
+    assert (images.outside_row, images.n_labels) == (None, 3)
+
+
+def test_units_items_and_rows_where_an_item_has_many_units() -> None:
+    words = pool(items=["x y", "", "z", "u v w"], offsets=np.array([0, 2, 2, 3, 6]))
+    assert words.many_units
+    assert words.unit_offsets.tolist() == [0, 2, 2, 3, 6]
+    assert words.items_of(np.arange(6)).tolist() == [0, 0, 2, 3, 3, 3]  # item 1 has no unit
+    assert (words.outside_row, words.n_labels) == (3, 4)  # O has the row behind the three classes
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ class Pool:
         rows = np.flatnonzero(new_label[self.labels] >= 0)
         items = self.items[rows] if isinstance(self.items, np.ndarray) else [self.items[row] for row in rows]
         names = tuple(self.class_names[n] for n in large)
-        return Pool(items, new_label[self.labels[rows]], names, name=self.name, split=self.split)
+        return Pool(items, new_label[self.labels[rows]], names, name=self.name, split=self.split, problem=self.problem)
 
     @cached_property
     def digest(self) -> str:

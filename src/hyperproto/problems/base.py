@@ -56,7 +56,7 @@ class Problem(ABC):
     """One kind of problem. A new one is a file with a subclass, and a line in `problems/__init__.py`."""
 
     name: ClassVar[str]
-    metric: ClassVar[str]  # chooses the best weights and heads the table
+    metric: ClassVar[str]  # chooses the best weights and heads the table: from 0 to 1, higher is better
     few_items: ClassVar[bool] = False  # whether validation encodes only the items that its episodes draw
 
     @abstractmethod

@@ -8,9 +8,9 @@ from hyperproto.reports import figures
 from hyperproto.reports.page import Page
 from hyperproto.reports.recipe_text import settings_lines
 from hyperproto.training import Run
-from hyperproto.training.metrics import METRICS, validated
+from hyperproto.training.metrics import validated
 
-NO_LOSS = {"step", *METRICS, "ci95", "precision", "recall", "radii", "radius_spread"}  # of what a run logs
+NO_LOSS = {"step", "ci95", "precision", "recall", "radii", "radius_spread"}  # of what a run logs, beside its metric
 
 
 def write_run_page(run: Run, recipe: Recipe, command: str) -> None:
@@ -30,7 +30,7 @@ def write_run_page(run: Run, recipe: Recipe, command: str) -> None:
     )
     page.picture(
         figures.training_curves(
-            {part: [row[part] for row in metrics] for part in sorted(metrics[0].keys() - NO_LOSS)},
+            {part: [row[part] for row in metrics] for part in sorted(metrics[0].keys() - NO_LOSS - {metric})},
             [row["step"] for row in metrics],
             metric,
             [(row["step"], row[metric], row["ci95"]) for row in validations],

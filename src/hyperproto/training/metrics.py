@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-METRICS = ("accuracy", "f1")  # what validation measures: the second where words are tagged
+from hyperproto.problems import PROBLEMS
 
 
 def validated(rows: Sequence[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
     """Return the metric that chose the weights, and the rows that have it."""
-    for metric in METRICS:
+    metrics = [PROBLEMS.get(name).metric for name in PROBLEMS.names()]  # accuracy, f1, and those of others
+    for metric in metrics:
         found = [row for row in rows if metric in row]
         if found:
             return metric, found
-    return METRICS[0], []
+    return metrics[0], []
