@@ -1,17 +1,28 @@
 """Encode once, score in blocks: the same answers as one episode at a time, and no item encoded twice."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from hyperproto.data import Pool
+from hyperproto.decisions import Decision
 from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler
-from hyperproto.evaluation import EncodedPool, predict_episodes, scoring, training_center
-from hyperproto.methods import make_method
+from hyperproto.errors import ConfigError
+from hyperproto.evaluation import (
+    Contender,
+    EncodedPool,
+    evaluate_contenders,
+    predict_episodes,
+    scoring,
+    training_center,
+)
+from hyperproto.evaluation.scoring import check_shape
+from hyperproto.methods import Method, Task, make_method
 from tests.helpers.predicting import accuracies, predictor
 
 
@@ -106,3 +117,78 @@ def test_the_matrix_is_never_changed(make_blobs: Callable[..., Pool]) -> None:
     for kind in ("unit", "center-unit"):
         accuracies(make_method("hyperproto", feature_shape=(6,)), encoded, episodes, kind)
     assert np.array_equal(pool.items, before)
+
+
+class Fixed(Method):
+    """Serves the way and shot it was made for."""
+
+    def scores(self, task: Task) -> torch.Tensor:
+        return torch.zeros(*task.query.shape[:2], task.way)
+
+
+class AnyWay(Fixed):
+    """Fixed in its shots only."""
+
+    traits = frozenset({"any-way"})
+
+
+class AnyShot(Fixed):
+    """Fixed in its way only."""
+
+    traits = frozenset({"any-shot"})
+
+
+class Closed(Identity):
+    """Fails if anything is encoded."""
+
+    def encode_all(self, prepared: object, progress: object = None) -> Units:
+        raise AssertionError("encoded before the episodes were looked at")
+
+
+FIVE = "was trained with 5 classes an episode and serves no other number, but these have 3; evaluate it 5-way, or"
+TWO = "was trained with 2 shots and serves no other number, but these episodes have"
+
+
+@pytest.mark.parametrize(
+    ("cls", "own", "shot", "words"),
+    [
+        (Fixed, {"way": 5, "shot": 2}, 2, f"Fixed {FIVE} train it 3-way"),
+        (AnyShot, {"way": 5, "shot": 9}, 2, f"AnyShot {FIVE}"),
+        (Fixed, {"way": 3, "shot": 2}, 4, f"Fixed {TWO} 4; evaluate it with its own, or train it with these"),
+        (AnyWay, {"way": 5, "shot": 2}, 1, f"AnyWay {TWO} 1;"),
+        (Fixed, {"way": 3, "shot": 2}, (2, 2, 1), f"{TWO} 1, 2;"),
+        (AnyWay, {"shot": [1, 2, 4]}, (1, 2, 2), r"was trained with \[1, 2, 4\] shots and .* have 1, 2;"),
+        (AnyWay, {"shot": [1, 2, 4]}, 2, r"was trained with \[1, 2, 4\] shots and .* have 2;"),
+    ],
+)
+def test_other_episodes_than_a_method_serves_are_refused_before_anything_is_encoded(
+    cls: type[Method], own: dict[str, Any], shot: int | tuple[int, ...], words: str, make_blobs: Callable[..., Pool]
+) -> None:
+    pool = make_blobs()
+    episodes = EpisodeSampler(pool, way=3, shot=shot, query=2).draw(3)
+    method, encoder = cls(feature_shape=(6,), n_classes=0, **own), Closed(shape=[6])
+    free = make_method("protonet", feature_shape=(6,))  # comes first, and would be encoded for first
+    contenders = [
+        Contender(type(m).__name__, encoder, m, "m", Decision(dimension=6), "none", {}) for m in (free, method)
+    ]
+    with pytest.raises(ConfigError, match=words):
+        evaluate_contenders(contenders, pool, episodes, {})
+    with pytest.raises(ConfigError, match=words):
+        next(predict_episodes(contenders[1].predictor, EncodedPool.unread(encoder, pool), episodes))
+
+
+def test_its_own_episodes_and_any_where_nothing_is_fixed_are_served(make_blobs: Callable[..., Pool]) -> None:
+    pool = make_blobs()
+
+    def check(cls: type[Method], own: dict[str, Any], way: int, shot: int | tuple[int, ...]) -> None:
+        episodes = EpisodeSampler(pool, way=way, shot=shot, query=2).draw(2)
+        check_shape(cls(feature_shape=(6,), n_classes=0, **own), episodes)
+
+    check(Fixed, {"way": 3, "shot": 2}, 3, 2)
+    check(Fixed, {"way": 3, "shot": [1, 2, 4]}, 3, (1, 2, 4))
+    check(AnyWay, {"way": 3, "shot": 2}, 4, 2)
+    check(AnyShot, {"way": 3, "shot": 2}, 3, (1, 5, 2))
+    check(Fixed, {}, 4, 7)  # made without a recipe: nothing is known
+    mixed = [EpisodeSampler(pool, way=way, shot=2, query=2)[0] for way in (3, 3, 4)]
+    with pytest.raises(ConfigError, match="serves no other number, but these have 4"):  # not only the first counts
+        check_shape(Fixed(feature_shape=(6,), n_classes=0, way=3, shot=2), mixed)

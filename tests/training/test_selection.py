@@ -1,6 +1,8 @@
 """Runs, encoders, methods, fits, transforms and options: which contenders they make, and their labels."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +12,11 @@ from hyperproto.decisions import make_decision
 from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender
-from hyperproto.methods import make_method
+from hyperproto.methods import METHODS, make_method
 from hyperproto.methods.hyperproto import HyperProto
 from hyperproto.training.selection import Source, encoder_source, select
 from tests.helpers.predicting import source
+from tests.helpers.random_tasks import make_task
 
 
 def labels(sources: list[Source], methods: list[str], fits: list[str], transforms: list[str]) -> list[str]:
@@ -126,6 +129,37 @@ def test_a_label_names_an_option_only_where_it_counts() -> None:
         "hyperproto unbiased unit",
         "protonet point unit",
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "value", "fits"),
+    [
+        ("hyperproto", "radius_weight", 0.5, {"paper"}),
+        ("hyperproto", "radius_distance", "plain", {"paper"}),
+        ("hyperproto", "one_shot_radius", 0.7, {"paper"}),
+        ("hyperproto", "prior_ratio", 3.0, {"bayes"}),
+        ("hyperproto", "unit_correlation", 0.5, {"bayes"}),
+        ("hyperproto", "count_prior", 1.0, {"bayes", "unbiased", "paper", "point"}),
+        ("hyperproto-cone", "mean_of", "raw", {"paper", "point"}),
+        ("hyperproto-cone", "one_shot_radius", 0.7, {"paper"}),
+        ("hyperproto-gaussian", "one_shot_radius", 0.7, {"paper"}),
+    ],
+)
+def test_labels_name_an_option_with_the_fits_it_counts_with_and_it_does(
+    method: str, option: str, value: Any, fits: set[str]
+) -> None:
+    """Where a label is silent scores are the same; where it names the option they are not."""
+    task = make_task(counts=(1, 4, 2))
+    task = replace(task, support_offsets=torch.tensor([[0, 3, 7]] * 2))  # two items: their units are alike
+    known = METHODS.get(method).fits
+    for fit in known:
+        [plain] = select([source()], [method], [fit], ["none"], {})
+        [changed] = select([source()], [method], [fit], ["none"], {option: value})
+        expected = f"{method} {fit} none" + (f" {option}={value}" if fit in fits else "")
+        assert changed.label == expected
+        scores = [contender.method(task) for contender in (plain, changed)]
+        assert torch.equal(*scores) == (fit not in fits)
+    assert fits <= set(known)
 
 
 def test_an_option_counts_for_more_than_what_a_run_learned() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hyperproto.errors import ConfigError, DataError, EpisodeError
+from hyperproto.methods.protonet import ProtoNet
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors, save_tensors
@@ -185,6 +186,14 @@ def test_nothing_to_learn_and_a_loss_that_explodes_are_said(vectors_file: Path, 
     wild = ["optim.encoder={name='sgd', lr=1e30}", "training.clip_norm=1e30"]
     with pytest.raises(ConfigError, match=r"the loss is (nan|inf) at step \d+; lower the learning rates"):
         train(load_recipe(path, wild), tmp_path / "wild")
+
+
+def test_scores_of_nan_in_training_are_the_trainers_business(
+    vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProtoNet, "scores", lambda self, task: torch.full((*task.query_y.shape, task.way), torch.nan))
+    with pytest.raises(ConfigError, match=r"the loss is nan at step 1; lower the learning rates .* keeps its last"):
+        train(load_recipe(str(recipe_file(vectors_file, "protonet"))), tmp_path / "run")
 
 
 def test_a_run_reads_only_data_of_its_own_shape(vectors_file: Path, tmp_path: Path, make_blobs: Any) -> None:
