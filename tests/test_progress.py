@@ -42,7 +42,7 @@ def test_the_bar_says_what_it_counts_and_leaves_nothing(capsys: pytest.CaptureFi
     with progress_bar("evaluate") as show:
         noted(show, "episodes scored")(3, 10)
     written = capsys.readouterr().err
-    for words in ("evaluate", "3/10", "episodes scored", "left:"):
+    for words in ("evaluate", "getting ready", "3/10", "episodes scored", "left:"):
         assert words in plain(written)
     assert screen(written) == []
 

@@ -47,7 +47,7 @@ def progress_bar(title: str) -> Iterator[Show]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task(title, total=None, note="")
+        task = display.add_task(title, total=None, note="getting ready")  # until the first report
 
         def report(done: int, total: int, note: str = "") -> None:
             display.update(task, completed=done, total=total, note=note)
