@@ -78,7 +78,7 @@ class Comparison:
         axis.invert_yaxis()
         axis.grid(axis="x", alpha=0.3)
         settings = self.groups[0][0].settings
-        metric = "F1" if self.groups[0][0].metric == "f1" else "accuracy"
+        metric = {"f1": "F1"}.get(self.groups[0][0].metric, self.groups[0][0].metric)
         axis.set_xlabel(f"{metric}, %, with 95 % intervals over episodes")
         axis.set_title(f"{settings['data']} {settings['split']}, {settings['way']}-way", fontsize=10)
         axis.legend()
@@ -93,8 +93,8 @@ def percent(value: float) -> str:
 def results_table(title: str, results: Sequence[Result]) -> TextTable:
     """One row a result, with the paired difference to the first; where queries may be rejected, how well that goes."""
     first = results[0]
-    head = ["", "accuracy %", "± 95 %", "- first", "± 95 %"]
-    short_head = ["", "accuracy %, - first"]
+    head = ["", f"{first.metric} %", "± 95 %", "- first", "± 95 %"]
+    short_head = ["", f"{first.metric} %, - first"]
     if "auroc" in first.others:
         more = ["coverage %", "rejected %"]
         head += ["AUROC %", "± 95 %", "- first", "± 95 %", *more]
