@@ -47,7 +47,7 @@ TASKS = (
 
 
 def run_demo(out: Path, show: Show) -> DemoReport:
-    """Train both encoders below `out` (or go on with what is there), score every method, write report.html and .json.
+    """Train both encoders below `out` (or go on with what is there), score every method, write a page and pictures.
 
     `show(done, total, note)` is called all along; each part of the work has a total of its own.
     """
@@ -68,6 +68,8 @@ def run_demo(out: Path, show: Show) -> DemoReport:
     pictures = _pictures(pool, vectors, Run(out / "hyperproto"), _noted(show, "pictures drawn:"))
     report = DemoReport(f"hyperproto demo --out {out}", columns, _notes(), pictures, time.perf_counter() - start)
     report.write_page(out / "report.html")
+    for picture in pictures:  # docs/images/episode.png is one of them
+        (out / f"{picture.heading.lower().replace(' ', '-')}.png").write_bytes(picture.png)
     write_results(out / "report.json", report.to_json())
     return report
 

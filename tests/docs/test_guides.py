@@ -1,0 +1,277 @@
+"""The code and the commands of the README and of docs/ run; numbers are those of results/; what is named exists."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.docs.markdown import DOCUMENTS, ROOT, blocks, commands, done, read, run, run_saying, section, tables
+from tests.helpers.pictures import class_folders, encoded, write_tree
+from tests.helpers.tagged import random_sentences
+from tests.helpers.tiny_words import write_conll
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, vectors, tagger, own_vectors = blocks(read("README.md"), "python")
+    run(first)
+    assert capsys.readouterr().out == blocks(read("README.md"), "text")[0]
+    run_saying(vectors, capsys)
+    run_saying(tagger, capsys)
+    found = run(own_vectors)["found"]
+    assert len(found.results) == 4
+    assert "hyperproto bayes none" in capsys.readouterr().out
+    (tmp_path / "examples.csv").write_text("text,label\nWhere is my card?,card\nYen to pounds,rate\nEuros?,rate\n")
+    (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n")
+    fit, predict = commands(section("README.md", "How to"))[:2]
+    done(fit)
+    assert done(predict[: predict.index(">")]).splitlines()[1].startswith("Has my card been posted?,card,")
+
+
+def test_training_as_the_readme_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    text = read("README.md").partition("### Train and compare methods")[2].partition("###")[0]
+    listing, train, evaluate, compare = commands(text)
+    assert "glyphs:hyperproto" in done(listing)
+    small = ["training.steps=2", "encoder.filters=8", "validation.episodes=2"]
+    done(train, *(part for setting in small for part in ("-o", setting)))
+    assert "20-way, shots 1" in done(evaluate, "--episodes", "5")
+    assert "hyperproto paper none" in done(compare, "--episodes", "5")
+    show, _, report = commands(read("README.md").partition("### Reproduce a table")[2])
+    assert "stored" in done(show)
+    assert "Table 2" in done(report)  # nothing was run yet
+
+
+FILES = {
+    "glyphs": ["demo.json"],
+    "miniImageNet": ["miniimagenet-fits.json"],
+    "CUB": ["cub-fits.json"],
+    "FewRel, val_wiki": ["fewrel-minilm.json", "fewrel-minilm-baselines.json"],
+    "FewRel, val_pubmed": ["fewrel-minilm.json", "fewrel-minilm-baselines.json"],
+}
+UNIT = [["protonet point unit"], ["cosine point unit", "cosine point center-unit"], ["logistic point unit C=1.0"]]
+LABELS = {
+    "glyphs": [
+        ["protonet: protonet point none"],
+        ["protonet: cosine point none"],
+        ["protonet: logistic point unit C=10.0"],
+        ["protonet: hyperproto bayes none prior_ratio=measured"],
+    ],
+    "miniImageNet": [*UNIT, ["hyperproto bayes unit prior_ratio=8.0"]],
+    "CUB": [*UNIT, ["hyperproto bayes unit prior_ratio=8.0"]],
+    "FewRel": [
+        ["runs/fewrel-minilm-protonet protonet point unit"],
+        *UNIT[1:],
+        ["runs/fewrel-minilm-hyperproto hyperproto bayes unit"],
+    ],
+}
+
+
+def measured(data: str) -> list[list[tuple[float, float]]]:
+    """Mean and interval of each column of the README's table, at 5 shots and at unequal ones."""
+    if data == "CLINC150":
+        rows = json.loads(read("results/intents-clinc150.json"))["results"]
+        names = ["nearest centroid", "cosine prototypes", "logistic regression, balanced", "hypersphere sphere bayes"]
+        keyed = {(r["method"], r["shots"]): r["accuracy"] for r in rows if r["transform"] == "unit"}
+        found = [[keyed[name, shots] for shots in ("5", "unequal")] for name in names]
+        return [[(cell["mean"], cell["ci95"]) for cell in pair] for pair in found]
+    split = data.partition(", ")[2] or "test"
+    rows = [row for file in FILES[data] for row in json.loads(read(f"results/{file}"))["results"]]
+    rows = [row for row in rows if row["split"] == split and row["way"] == 5]
+    pairs = []
+    for labels in LABELS[data.partition(",")[0]]:
+        pair = []
+        for shot in (5, [1, 1, 2, 5, 20]):
+            pair.append(max((r["accuracy"], r["ci95"]) for r in rows if r["shot"] == shot and r["label"] in labels))
+        pairs.append(pair)
+    return pairs
+
+
+def test_the_results_of_the_readme_are_those_of_the_files() -> None:
+    [table] = tables(section("README.md", "Results"))
+    assert len(table) == 7
+    for name, *cells, interval in table[1:]:
+        data = name.partition("]")[0].removeprefix("[")
+        pairs = measured(data)
+        assert [cell.replace("**", "").split(" / ") for cell in cells] == [
+            [f"{100 * mean:.1f}" for mean, _ in pair] for pair in pairs
+        ], data
+        best = [max(f"{100 * pair[place][0]:.1f}" for pair in pairs) for place in (0, 1)]
+        for cell in cells:
+            for number, most in zip(cell.split(" / "), best, strict=True):
+                assert number.startswith("**") == (number.replace("**", "") == most), data
+        assert float(interval) == pytest.approx(max(100 * half for pair in pairs for _, half in pair), abs=0.05), data
+
+
+def test_the_speed_of_the_readme_is_that_of_the_files() -> None:
+    [table] = tables(section("README.md", "Speed"))
+    assert len(table) == 6
+    files = ["benchmarks", "benchmarks-relations", "benchmarks-entities", "benchmarks-estimators"]
+    ratios = [m["ratio"] for file in files for m in json.loads(read(f"results/{file}.json"))["measurements"]]
+    for what, _, times in table[1:]:
+        digits = len(times.partition(".")[2])
+        assert times in {f"{ratio:.{digits}f}" for ratio in ratios}, what
+
+
+def test_lines_of_the_readme_are_short() -> None:
+    assert [line for line in read("README.md").splitlines() if len(line) > 120] == []
+
+
+def test_everything_from_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "example"}
+    for code in blocks(read("docs/python.md"), "python"):
+        exec(code.replace("episodes=100", "episodes=20"), names)
+    assert len(names["found"].results) == 18
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "answers.csv").read_text().startswith("vector,label,predicted,probability\n1 0,yes,yes,")
+    printed = capsys.readouterr().out
+    for words in ("shots 1,1,2,5,20", "{'step': 2, 'accuracy': ", "on 20 episodes", "20/20 episodes scored"):
+        assert words in printed
+
+
+def test_the_page_names_every_function_of_the_api() -> None:
+    import hyperproto
+
+    page = read("docs/python.md")
+    functions = [name for name, home in hyperproto._HOME.items() if home in ("api", "estimators.examples")]
+    assert len(functions) >= 13
+    assert [name for name in functions if f"{name}(" not in page] == []
+
+
+def printing_what_it_says(document: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run the Python of a document, block by block, and compare what it prints with its comments."""
+    names: dict[str, Any] = {"__name__": "example"}
+    for code in blocks(read(document), "python"):
+        run_saying(code, capsys, names)
+    return names
+
+
+def test_the_guide_to_entities_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = printing_what_it_says("docs/entities.md", capsys)
+    assert names["again"].classes_ == names["tagger"].classes_
+
+
+def test_the_practitioners_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    animals = {"cats/1": (200, 40, 40), "dogs/1": (30, 60, 180), "dogs/2": (40, 50, 190)}
+    write_tree(
+        tmp_path / "photos", {f"{name}.png": encoded(Image.new("RGB", (32, 32), rgb)) for name, rgb in animals.items()}
+    )
+    shutil.copytree(ROOT / "tests" / "fixtures" / "0.1" / "run-finished", tmp_path / "runs" / "photos")
+    names = printing_what_it_says("docs/estimators.md", capsys)
+    examples = [f"{text},{label}" for text, label in zip(names["texts"], ["card"] * 4 + ["rate"] * 4, strict=True)]
+    (tmp_path / "examples.csv").write_text("\n".join(["text,label", *examples, "Yen?,rate", "Card?,card"]) + "\n")
+    (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n")
+    (tmp_path / "more.jsonl").write_text('{"text": "I cannot log in", "label": "login"}\n')
+    joined = read("docs/estimators.md")
+    lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
+    assert len(lines) == 7
+    answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
+    assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")
+    assert answers[2].startswith("card\t")
+    assert {"classes.png", "head.onnx", "images"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_stranger_may_use_images_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tree(tmp_path / "photos", class_folders(10, 20))
+
+    for document in ("README.md", "docs/images.md"):
+        [check] = commands(read(document), "hyperproto data check folder:photos")
+        assert "photos" in done(check)
+    [compare] = commands(read("README.md"), "hyperproto compare --data folder:photos")
+    assert "hyperproto bayes unit" in done(compare, "--episodes", "5")
+    [evaluate] = commands(read("docs/images.md"), "hyperproto evaluate --data folder:photos")
+    assert "hyperproto bayes unit" in done(evaluate, "--episodes", "5")
+    [train] = commands(read("docs/images.md"), "hyperproto train miniimagenet-conv4:protonet -o")
+    small = ["data.spec=folder:photos,size=16,shares=5/5/0", "training.steps=2", "validation.episodes=2",
+             "episodes.way=5"]  # fmt: skip
+    done(train, *(part for setting in small for part in ("-o", setting)))
+    assert (tmp_path / "runs" / "photos" / "model.safetensors").exists()
+
+
+def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    random = np.random.default_rng(0)
+
+    def instance() -> dict[str, Any]:
+        words = random.choice(["the", "king", "of", "Spain", "was", "born", "in", "a", "town"], 8).tolist()
+        return {"tokens": words, "h": ["king", "Q1", [[1]]], "t": ["Spain", "Q2", [[3, 4]]]}
+
+    (tmp_path / "fewrel").mkdir()
+    for name, relations in (("train_wiki", 24), ("val_wiki", 8)):
+        content = {f"P{n}": [instance() for _ in range(12)] for n in range(relations)}
+        (tmp_path / "fewrel" / f"{name}.json").write_text(json.dumps(content))
+
+    few = ["--episodes", "5"]
+    [check] = commands(read("docs/relations.md"), "hyperproto data check fewrel")
+    assert "train_wiki" in done(check)
+    [train] = commands(read("docs/relations.md"), "hyperproto train fewrel-cnn:protonet")
+    done(train, "-o", "training.steps=2", "-o", "validation.episodes=2")
+    [compare] = commands(read("docs/relations.md"), "hyperproto compare --run runs/fewrel-cnn-protonet")
+    assert "hyperproto bayes none" in done(compare, *few)
+    [nota] = commands(read("docs/relations.md"), "hyperproto compare --data fewrel")
+    assert "AUROC" in done(nota, *few)
+    [evaluate] = commands(read("docs/relations.md"), "hyperproto evaluate --data fewrel")
+    assert "hyperproto bayes unit" in done(evaluate, *few)
+    hidden = [{"meta_train": [[instance()] for _ in range(5)], "meta_test": instance()} for _ in range(3)]
+    (tmp_path / "test_wiki_input-5-1.json").write_text(json.dumps(hidden))
+    done(["submit", "test_wiki_input-5-1.json", "--run", "runs/fewrel-cnn-protonet"])
+    assert len(json.loads((tmp_path / "pred-5-1.json").read_text())) == 3
+
+
+def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "250")
+    for seed, split in enumerate(("train", "dev", "test")):
+        sentences = random_sentences(250, 6, seed=seed, most_runs=3)
+        write_conll(tmp_path / "fewnerd" / "inter" / f"{split}.txt", sentences)
+
+    def only(start: str) -> list[str]:
+        [arguments] = commands(read("docs/entities.md"), start)
+        return arguments
+
+    assert "dev" in done(only("hyperproto data check fewnerd"))
+    assert "Table 1" in done(only("hyperproto report table1"))  # nothing was run yet
+    text = done(only("hyperproto compare --data fewnerd"), "--episodes", "5")
+    assert "structshot point none" in text
+    assert "5~10 shots" in text
+    small = ["training.steps=2", "training.validate_every=2", "validation.episodes=2"]
+    train = only("hyperproto train fewnerd-minilm:hyperproto -o")
+    done(train, *(part for setting in small for part in ("-o", setting)))
+    assert "F1 %, toolkit" in done(only("hyperproto evaluate --run runs/mine"), "--episodes", "5")
+    (tmp_path / "few.conll").write_text("Marie B-person\nlives O\nin O\nRome B-city\n")
+    (tmp_path / "text.txt").write_text("Anna lives in Paris.\n")
+    assert json.loads(done(only("hyperproto tag")))["words"][0]["text"] == "Anna"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_that_a_document_names_exists(document: str) -> None:
+    text = read(document)
+    for path in re.findall(
+        r"`((?:src|tests|docs|regions|methods|decisions|problems|training|encoders|evaluation|estimators|studies|results"
+        r"|benchmarks)/[\w./-]*)`",
+        text,
+    ):
+        places = (ROOT / path, ROOT / "src" / "hyperproto" / path)
+        assert any(place.exists() for place in places), path
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert link.startswith("https://") or (ROOT / document).parent.joinpath(link).exists(), link
