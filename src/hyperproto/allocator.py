@@ -1,4 +1,4 @@
-"""Memory that is used again and again should not go back to the system in between."""
+"""Keep freed blocks in the process (`mallopt`): training allocates the same sizes in every step."""
 
 import ctypes
 import sys

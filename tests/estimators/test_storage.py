@@ -154,7 +154,7 @@ def test_a_model_of_a_later_version_is_refused(saved: Path, monkeypatch: pytest.
     def change(head: Any) -> None:
         head["parameters"]["later"] = 1
         head.pop("checksum")
-        head["checksum"] = storage._checksum(head)
+        head["checksum"] = storage.checksum(head)
 
     edit(saved, change)
     with pytest.raises(DataError, match=r"was saved by another version of hyperproto \(.*'later'\); use that one"):

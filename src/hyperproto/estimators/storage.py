@@ -55,7 +55,7 @@ def write(folder: Path, saved: Saved) -> None:
         "tensors": {"file": file_name, "sha256": digest, "bytes": len(content)},
     }
     try:
-        text = json.dumps({**head, "checksum": _checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps({**head, "checksum": checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"a parameter or a label cannot be written as JSON ({error}); use strings and numbers"
@@ -71,12 +71,12 @@ def write(folder: Path, saved: Saved) -> None:
 
 def read_kind(folder: Path) -> str:
     """Read which class a model is of."""
-    return str(_read_head(folder / HEAD)["kind"])
+    return str(read_checked(folder / HEAD, FORMAT, "classifier")["kind"])
 
 
 def read(folder: Path) -> Saved:
     """Read and check a model."""
-    head = _read_head(folder / HEAD)
+    head = read_checked(folder / HEAD, FORMAT, "classifier")
     path = folder / Path(head["tensors"]["file"]).name
     try:
         content = path.read_bytes()
@@ -94,22 +94,24 @@ def read(folder: Path) -> Saved:
     return Saved(head["kind"], head["parameters"], memory, head["feature_names"], head["encoder"], items)
 
 
-def _read_head(path: Path) -> dict[str, Any]:
+def read_checked(path: Path, form: str, kind: str) -> dict[str, Any]:
+    """Read a JSON file of this format whose checksum is right; `kind` is what the folder holds, in words."""
     try:
         head = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; a saved classifier is a folder with a {HEAD} in it") from None
+        raise DataError(f"{path}: no such file; a saved {kind} is a folder with a {path.name} in it") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not readable as JSON ({error}); take it from a copy, or fit and save again") from None
     found = head.get("format") if isinstance(head, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {FORMAT!r}")
-    if head.pop("checksum", None) != _checksum(head):
+    if found != form:
+        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {form!r}")
+    if head.pop("checksum", None) != checksum(head):
         raise DataError(f"{path}: was changed after it was saved; take it from a copy, or fit and save again")
     return head  # type: ignore[no-any-return]
 
 
-def _checksum(head: Mapping[str, Any]) -> str:
+def checksum(head: Mapping[str, Any]) -> str:
+    """A sha256 of the content of a JSON file."""
     return sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 

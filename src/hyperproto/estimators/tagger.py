@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +19,7 @@ from hyperproto.data.conll import SCHEMES, io_pool
 from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
+from hyperproto.estimators.storage import checksum, read_checked
 from hyperproto.files import atomic_write
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             "tags": self.tags_,
         }
         try:
-            text = json.dumps({**content, "checksum": _checksum(content)}, indent=1, ensure_ascii=False)
+            text = json.dumps({**content, "checksum": checksum(content)}, indent=1, ensure_ascii=False)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"options={self.options!r} cannot be written as JSON ({error}); use plain values"
@@ -157,7 +157,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
 
         `encoder` stands in for the one that was saved: a run that moved.
         """
-        saved = _read(Path(folder) / FILE)
+        saved = read_checked(Path(folder) / FILE, FORMAT, "tagger")
         loaded = cls(**{**saved["parameters"], **({} if encoder is None else {"encoder": encoder})})
         if saved["encoder"]["name"] == "run" and run_folder(loaded.encoder) is None:
             raise DataError(
@@ -388,23 +388,3 @@ def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
                 raise DataError(f"{name}[{row}][{place}] is {word!r}; each of the {words} is a string, and not empty")
         sentences[-1] = [str(word) for word in sentences[-1]]  # NumPy's strings are str, but no plain ones
     return sentences
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read and check tagger.json."""
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; a saved tagger is a folder with a {FILE} in it") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error}); take it from a copy, or fit and save again") from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {FORMAT!r}")
-    if content.pop("checksum", None) != _checksum(content):
-        raise DataError(f"{path}: was changed after it was saved; take it from a copy, or fit and save again")
-    return content  # type: ignore[no-any-return]
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -123,7 +123,8 @@ def predict_episodes(
 ) -> Iterator[Answers]:
     """Yield, block by block, the predicted labels (B, Q) and, with `doubt`, the scores for "none of these"."""
     for task, scores in score_episodes(predictor, encoded, episodes, progress):
-        yield Answers(task, predictor.decide(scores, task), predictor.doubt(scores, task) if doubt else None)
+        doubts = predictor.doubt(scores, task) if doubt else None
+        yield Answers(task, scores, predictor.decide(scores, task), doubts)
 
 
 def measure_episodes(
@@ -147,7 +148,7 @@ def tag_alike(
 ) -> list[Tags]:
     """Tag the words of episodes by predictors that score alike and decide differently: the first one scores."""
     scored = score_episodes(predictors[0], encoded, episodes, progress)
-    answers = ([Answers(task, each.decide(scores, task)) for each in predictors] for task, scores in scored)
+    answers = ([Answers(task, scores, each.decide(scores, task)) for each in predictors] for task, scores in scored)
     return tags_of(encoded.pool, episodes, answers)
 
 

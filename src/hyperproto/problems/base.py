@@ -20,7 +20,8 @@ class Answers:
     """What was predicted of a block of episodes: a label for each query, and how doubtful it is."""
 
     task: Task
-    labels: Tensor  # (B, Q) local labels
+    scores: Tensor  # (B, Q, N) of the method
+    labels: Tensor  # (B, Q) local labels that were decided on
     doubt: Tensor | None = None  # (B, Q) higher is likelier none of the classes; None where nothing is rejected
 
     @property
