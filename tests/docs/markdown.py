@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from hyperproto.cli import app
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+GUIDES = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
+MEASURED = [f"results/{name}.md" for name in ("benchmarks", "entities", "estimators", "images", "relations")]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *GUIDES, *MEASURED]
 
 
 def read(document: str) -> str:

@@ -198,7 +198,7 @@ def test_the_recipes_of_entities_are_the_papers(name: str) -> None:
                 (5, 5): 0.318,
                 (10, 5): 0.434,
             }  # the toolkit's
-            assert recipe.method.options["tau"] == taus[column.way, column.shot]
+            assert recipe.decision.options["tau"] == taus[column.way, column.shot]
 
 
 @pytest.mark.parametrize(

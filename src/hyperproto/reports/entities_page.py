@@ -42,7 +42,7 @@ def page(folder: Path) -> str:
         "# Few-NERD INTER: every number",
         "",
         "In per cent, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev for",
-        "each method (the files `-choices`). What it comes to: [entities.md](../docs/entities.md). Made by",
+        "each method (the files `-choices`). What it comes to: [entities.md](entities.md). Made by",
         "`python -m hyperproto.reports.entities_page results > results/few-nerd.md`.",
     ]
     for file in sorted(folder.glob("fewnerd-*.json")):

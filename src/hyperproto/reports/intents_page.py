@@ -24,7 +24,7 @@ def page(folder: Path) -> str:
         "",
         "Frozen MiniLM, all classes and all test texts at once; means over draws of the support, the best of a",
         "column in bold. The files named hold each draw, intervals and the hashes of the supports. What it comes to:",
-        "[estimators.md](../docs/estimators.md). Made by",
+        "[estimators.md](estimators.md). Made by",
         "`python -m hyperproto.reports.intents_page results > results/intents.md`.",
     ]
     for file in sorted(folder.glob("intents-*.json")):
