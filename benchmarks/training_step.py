@@ -45,7 +45,7 @@ def _step(name: str, overrides: list[str], repeats: int, target: float) -> Measu
     task = recipe.episodes
     assert task is not None
     pool = open_pool(recipe.data.spec, recipe.data.split)
-    sampler = EpisodeSampler(pool, way=task.way, shot=task.shot, query=task.query, seed=recipe.training.seed)
+    sampler = EpisodeSampler(pool, way=int(task.way), shot=task.shot, query=task.query, seed=recipe.training.seed)
     encoder = make_encoder(*resolve_encoder(recipe.encoder.name, recipe.encoder.options, pool)).train()
     ours: list[float] = []
     baseline: list[float] = []

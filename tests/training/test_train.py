@@ -238,3 +238,10 @@ def test_words_of_a_recipe_may_change_between_two_starts(vectors_file: Path, tmp
     words = ["cost='an hour'", "expected='much'", "paper={table='t', method='m', backbone='b'}"]
     again = train(load_recipe(file, ["training.steps=10", *words]), tmp_path / "run")
     assert again.model.read_bytes() == before
+
+
+def test_episodes_may_draw_every_training_class(vectors_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file, "protonet")), ["episodes.way=all", "training.steps=2"])
+    assert train(recipe, tmp_path / "run").read_config()["recipe"]["episodes"]["way"] == 8
+    with pytest.raises(ConfigError, match=r"episodes\.way = 'every'"):
+        load_recipe(str(recipe_file(vectors_file, "protonet")), ["episodes.way=every"])

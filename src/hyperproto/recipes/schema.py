@@ -51,9 +51,9 @@ class KTo2K(Section):
 
 
 class Episodes(KTo2K):
-    """`[episodes]`: the training episodes; `batch` of them make one step."""
+    """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class."""
 
-    way: PositiveInt
+    way: PositiveInt | Literal["all"]
     shot: Shot
     query: PositiveInt
     batch: PositiveInt = 1

@@ -37,7 +37,10 @@ def resolve(recipe: Recipe, pool: Pool) -> Recipe:
     """Fill in what follows from the training data and from the rest of the recipe: a run can be rebuilt from it."""
     name, options = resolve_encoder(recipe.encoder.name, recipe.encoder.options, pool)
     encoder = type(recipe.encoder).model_validate({"name": name, **options})
-    return completed(recipe.model_copy(update={"encoder": encoder}))
+    episodes = recipe.episodes
+    if episodes is not None and episodes.way == "all":
+        episodes = episodes.model_copy(update={"way": pool.n_classes})
+    return completed(recipe.model_copy(update={"encoder": encoder, "episodes": episodes}))
 
 
 def completed(recipe: Recipe) -> Recipe:
