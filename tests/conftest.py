@@ -20,6 +20,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_terminal() -> None:
+    """Workers inherit the width of the terminal that started them; what a pipe gets does not depend on it."""
+    os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """Two workers share two cores; and matrices this small are slower when cores must meet for each."""
     torch.set_num_threads(1)

@@ -97,7 +97,8 @@ def test_compare_is_the_command(data: str) -> None:
     for text in (found.table(), found.table(width=80)):
         assert f"{100 * first.values.mean():.2f} ± " in text
         assert f"({100 * (second.values.mean() - first.values.mean()):+.2f} ± " in text
-    assert max(map(len, found.table(width=80).splitlines())) <= 80
+    lines = found.table(width=80).splitlines()
+    assert max(len(line) for line in lines if "vectors:" not in line) <= 80  # a path is one word, however long
 
 
 def test_a_comparison_is_drawn(data: str) -> None:

@@ -218,13 +218,18 @@ def problems_in_words(error: ValidationError, model: type[BaseModel]) -> list[st
 
 def _in_words(detail: Any, model: type[BaseModel]) -> tuple[str, str]:
     """Where a mistake is, and what it is."""
-    path = [str(part) for part in detail["loc"] if not str(part).rstrip("]").endswith("int")]  # no union's members
+    path = [str(part) for part in detail["loc"] if not _is_member(str(part))]
     dotted = ".".join(path)
     if detail["type"] == "extra_forbidden":
         return f"{dotted}: ", unknown_name("key", path[-1], _keys_at(path[:-1], model))
     if detail["type"] == "missing":
         return f"{dotted} ", "is missing"
     return f"{dotted} = {detail['input']!r}: ", f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _is_member(part: str) -> bool:
+    """Whether a part of a path names a member of a union: `constrained-int`, `list[int]`, `literal['all']`."""
+    return part.rstrip("]").endswith("int") or part.startswith("literal[")
 
 
 def _keys_at(path: list[str], model: type[BaseModel]) -> list[str]:

@@ -126,14 +126,14 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
 
 
 def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
-    """Build the method without memory, for units of a usual shape: what does it optimise, does it take these options?
+    """Build the method for units of a usual shape: what does it optimise, and does it take these options?
 
     The encoder's own shape is known once the data are open: training builds the method with it before anything else.
     None where this one cannot be built with a usual shape.
     """
     shape = (64, 5, 5) if cls.reads == "maps" else (768,)
     try:
-        with torch.device("meta"):
+        with torch.random.fork_rng(devices=[]):  # the run's own weights are drawn later
             return cls(feature_shape=shape, n_classes=64, **options)
     except ConfigError:
         raise
