@@ -103,6 +103,7 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
         for key in FIXED & options.keys() & shape.keys()
         if options[key] != shape[key]
     ]
+    problems += _decision_problems(cls, raw.get("decision"))
     try:
         method = _stand_in(cls, {**_fixed(cls, shape), **valid})
     except ConfigError as error:
@@ -110,7 +111,6 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     if method is None:
         return problems
     problems += _optimiser_problems(name, method.param_groups(), _tables(raw.get("encoder")), optim)
-    problems += _decision_problems(cls, raw.get("decision"))
     if method.transforms is not None and raw.get("transform") not in (None, *method.transforms):
         known = " or ".join(map(repr, method.transforms))
         problems.append(f"transform = {raw['transform']!r}: {name} is defined with {known}")
@@ -187,8 +187,10 @@ def _decision_problems(cls: type[Method], section: Any) -> list[str]:
         return []
     try:
         Decision(dimension=1, **{**cls.decision, **(section or {})})
-    except (ConfigError, TypeError) as error:
-        return [f"decision: {error}"] if isinstance(error, ConfigError) else []
+    except ConfigError as error:
+        return [f"decision: {error}"]
+    except TypeError:  # a value of another type, which the schema reports
+        return []
     return []
 
 
