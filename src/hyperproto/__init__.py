@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hyperproto.data import open_pool as open_pool
     from hyperproto.episodes import Episode as Episode
     from hyperproto.episodes import EpisodeSampler as EpisodeSampler
+    from hyperproto.errors import BusyError as BusyError
     from hyperproto.errors import ConfigError as ConfigError
     from hyperproto.errors import DataError as DataError
     from hyperproto.errors import EpisodeError as EpisodeError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from hyperproto.training import Run as Run
 
 _HOME = {
+    "BusyError": "errors",
     "Comparison": "reports.comparison",
     "ConfigError": "errors",
     "DataError": "errors",

@@ -3,7 +3,8 @@
 HyperProtoError
 ├── DataError      a file or an array is not what it should be
 ├── EpisodeError   the pool cannot give the episodes asked for
-└── ConfigError    a recipe, an option or a name is wrong
+├── ConfigError    a recipe, an option or a name is wrong
+└── BusyError      another process is changing the same folder
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,10 @@ class EpisodeError(HyperProtoError):
 
 class ConfigError(HyperProtoError):
     """A recipe, an option or a name is wrong."""
+
+
+class BusyError(HyperProtoError):
+    """Another process is changing the same folder."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
