@@ -1,7 +1,9 @@
-"""Drafts, locks between processes and threads, and what is said of a full disk."""
+"""Drafts, locks between processes and threads, and what is said of files that cannot be written or read."""
 
 import errno
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto import BusyError
-from hyperproto.files import _swept, atomic_write, lock, sweep_drafts
+from hyperproto import BusyError, DataError
+from hyperproto.files import (
+    _swept,
+    atomic_write,
+    is_utf8,
+    lock,
+    open_file,
+    os_problem,
+    parse_json,
+    read_bytes,
+    read_json,
+    sweep_drafts,
+)
 
 HOLD = """
 import sys, time
@@ -84,3 +97,88 @@ def test_a_thread_may_take_a_lock_again_but_another_thread_may_not(tmp_path: Pat
         other.join()
     try_it()
     assert told == [f"{tmp_path}: busy", "held"]
+
+
+def test_folders_made_for_a_file_that_is_not_written_are_removed_again(tmp_path: Path) -> None:
+    def write() -> None:
+        with atomic_write(tmp_path / "a" / "b" / "new.json"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOENT, "x.csv: No such file or directory; check the path"),
+        (errno.EACCES, "x.csv: Permission denied; check your rights to it"),
+        (errno.EISDIR, "x.csv: Is a directory; it is a folder: name a file"),
+        (errno.ENOSPC, "x.csv: No space left on device; make room there, or name a place on another disk; what was"),
+        (errno.EMFILE, "x.csv: Too many open files; this process has too many files open: raise the limit (ulimit -n)"),
+        (errno.ELOOP, "x.csv: Too many levels of symbolic links; its symbolic links lead in a circle"),
+        (errno.ENAMETOOLONG, "x.csv: File name too long; take a shorter name"),
+        (errno.EIO, "x.csv: Input/output error; the disk or the network failed"),
+        (errno.ENXIO, "x.csv: No such device or address"),
+    ],
+)
+def test_each_kind_of_refusal_gets_its_own_advice(number: int, words: str) -> None:
+    assert os_problem(OSError(number, os.strerror(number), "x.csv")).startswith(words)
+    assert os_problem(OSError(number, os.strerror(number)), "x.csv").startswith(words)
+
+
+def test_a_fifo_a_device_a_folder_and_a_circle_of_links_are_no_files_to_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, words in (
+        (tmp_path / "fifo", "fifo: a FIFO, not a file; copy what it gives into a file, and name that"),
+        ("/dev/zero", "/dev/zero: a device, not a file"),
+        (tmp_path, "it is a folder: name a file"),
+        (tmp_path / "loop", "its symbolic links lead in a circle"),
+        (tmp_path / "none", "none: No such file or directory; check the path"),
+        (tmp_path / "fifo" / "below", "a part of the path is a file, not a folder"),
+        ("a\0b", "not the name of a file"),
+    ):
+        with pytest.raises(DataError, match=re.escape(words)):
+            read_bytes(name)
+
+
+def test_an_open_descriptor_is_read_where_pipes_are_taken() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"text\n")
+    os.close(writer)
+    with pytest.raises(DataError, match="a FIFO"):
+        open_file(f"/dev/fd/{reader}")
+    with open_file(f"/dev/fd/{reader}", pipes=True) as file:
+        assert file.read() == b"text\n"
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[" * 100_000, "lists or objects nested more than 100 deep; mend it"),
+        (b"[" * 100_000 + b"]" * 100_000, "lists or objects nested more than 100 deep; mend it"),
+        (b'{"a":' * 101 + b"1" + b"}" * 101, "lists or objects nested more than 100 deep; mend it"),
+        (b"[1" + b"0" * 5_000 + b"]", "a whole number of thousands of digits; mend it"),
+        (b"[1,]", "not JSON (Expecting value: line 1 column 4 (char 3)"),
+        (b'["ok",\n"\xff"]', "line 2: not UTF-8 text (invalid start byte at byte 8); save the file as UTF-8"),
+    ],
+)
+def test_json_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(words)) as found:
+        read_json(tmp_path / "a.json", damaged="mend it")
+    assert str(found.value).startswith(f"{tmp_path / 'a.json'}")
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("content", ["[" * 100 + "]" * 100, '{"a": [1]}', "3", '"\\ud800"', "[" + "[]," * 200 + "1]"])
+def test_json_that_is_not_deep_is_read(content: str) -> None:
+    assert parse_json(content, "here") == json.loads(content)
+
+
+def test_half_a_character_cannot_be_written() -> None:
+    assert is_utf8("naïve 字")
+    assert not is_utf8("\ud800")

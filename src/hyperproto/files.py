@@ -1,14 +1,19 @@
-"""Where files of ours live, and how they are written: whole or not at all, and in turn where two would clash."""
+"""Where files of ours live; how they are written: whole or not at all, and in turn where two would clash; how files
+of any kind are read: what cannot be read is an error that names the file, what is wrong with it, and what to do.
+"""
 
+import errno
+import json
 import os
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
-from hyperproto.errors import BusyError
+from hyperproto.errors import BusyError, DataError, HyperProtoError
 
 DRAFT_SECONDS = 3600  # a draft that nobody has written to for so long was left by a process that was killed
 _swept: set[Path] = set()  # folders, once in a process
@@ -27,22 +32,28 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file that becomes `path` when the block ends well; until then, and after an error, `path` stays as it was.
 
     Whoever reads `path` sees the old bytes or the new ones, also while several processes write it: the last one wins.
+    Folders that are not there are made, and after an error removed again.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep_drafts(path.parent)
     draft = path.with_name(f".{path.name}.{uuid4().hex}.tmp")  # same folder: a rename across disks is not atomic
+    new_folders: list[Path] = []
     try:
+        new_folders += [place for place in (path.parent, *path.parent.parents) if not place.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep_drafts(path.parent)
         with draft.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:
-        if error.filename in (None, str(draft)):  # a full disk names no file, and nobody knows the draft's name
-            error.filename = str(path)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        for folder in new_folders:
+            with suppress(OSError):  # it is not empty: another process writes there too
+                folder.rmdir()
+        if isinstance(error, OSError) and error.filename in (None, str(draft)):
+            error.filename = str(path)  # a full disk names no file, and nobody knows the draft's name
         raise
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def sweep_drafts(folder: Path) -> None:
@@ -72,3 +83,152 @@ def lock(folder: Path, busy: str, timeout: float = 0.0) -> Iterator[None]:
         raise BusyError(f"{folder}: {busy}") from None
     with held:
         yield
+
+
+ADVICE = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of the path is a file, not a folder: check the path",
+    errno.EISDIR: "it is a folder: name a file",
+    errno.EEXIST: "something of this name is there already: take another name",
+    errno.ENOTEMPTY: "there are files in it already: take another name",
+    errno.EACCES: "check your rights to it",
+    errno.EPERM: "check your rights to it",
+    errno.EROFS: "that disk can only be read: name another place",
+    errno.ENOSPC: "make room there, or name a place on another disk; what was there before is unchanged",
+    errno.EDQUOT: "your share of that disk is used up: make room there, or name a place on another disk",
+    errno.EFBIG: "a file may not become so large here: raise the limit (ulimit -f), or name a place on another disk",
+    errno.EMFILE: "this process has too many files open: raise the limit (ulimit -n)",
+    errno.ENFILE: "the machine has too many files open: end other programs and try again",
+    errno.EIO: "the disk or the network failed: try again, or work on a copy elsewhere",
+    errno.ELOOP: "its symbolic links lead in a circle: remove one of them",
+    errno.ENAMETOOLONG: "take a shorter name",
+    errno.ENOMEM: "there is not enough memory: end other programs, or work on less at a time",
+}  # by kind of OSError, what to do
+
+
+def os_problem(error: OSError, name: str | None = None) -> str:
+    """Say which file the system refused, why, and what to do. `name` stands where the error names no file."""
+    where = error.filename if error.filename is not None else name
+    advice = ADVICE.get(error.errno or 0)
+    why = f"{error.strerror or error}" + (f"; {advice}" if advice else "")
+    return why if where is None else f"{os.fsdecode(where) if isinstance(where, str | bytes) else where}: {why}"
+
+
+DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # what a shell writes for <(command)
+KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def open_file(
+    path: str | os.PathLike[str], *, pipes: bool = False, missing: str = "", error: type[HyperProtoError] = DataError
+) -> BinaryIO:
+    """Open a regular file to read bytes; whatever hinders it is an `error` that names the file.
+
+    A FIFO or a device may never end, so it is refused. With `pipes`, open descriptors (/dev/fd/N, as in `<(command)`)
+    are taken. `missing` says what to do where there is no file.
+    """
+    name = os.fspath(path)
+    try:
+        kind = stat.S_IFMT(Path(name).stat().st_mode)
+        if kind in KINDS and not (pipes and name.startswith(DESCRIPTORS)):
+            raise error(f"{name}: {KINDS[kind]}, not a file; copy what it gives into a file, and name that")
+        return Path(name).open("rb")
+    except FileNotFoundError as found:
+        raise error(f"{name}: no such file; {missing}" if missing else os_problem(found, name)) from None
+    except OSError as found:
+        raise error(os_problem(found, name)) from None
+    except ValueError as found:  # a name that no file can have
+        raise error(f"{name!r}: not the name of a file ({found}); check the path") from None
+
+
+def read_bytes(path: str | os.PathLike[str], *, missing: str = "", error: type[HyperProtoError] = DataError) -> bytes:
+    """Read a regular file whole, as `open_file` opens it."""
+    with open_file(path, missing=missing, error=error) as file:
+        try:
+            return file.read()
+        except OSError as found:
+            raise error(os_problem(found, os.fspath(path))) from None
+
+
+def read_utf8(path: str | os.PathLike[str], *, missing: str = "", error: type[HyperProtoError] = DataError) -> str:
+    """Read a text file in UTF-8, with or without a byte order mark; line ends stay as they are."""
+    return decode_utf8(read_bytes(path, missing=missing, error=error), os.fspath(path), error=error)
+
+
+def decode_utf8(content: bytes, name: str, *, error: type[HyperProtoError] = DataError) -> str:
+    """Decode the bytes of a file in UTF-8; the `error` names the line that is not."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as found:
+        line = content.count(b"\n", 0, found.start) + 1
+        raise error(
+            f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); save the file as UTF-8"
+        ) from None
+
+
+DEEPEST = 100  # levels of lists and objects in a file; a reader, or a writer, of many more runs out of stack
+
+
+def read_json(
+    path: str | os.PathLike[str],
+    hook: Callable[[dict[str, Any]], Any] | None = None,
+    *,
+    missing: str = "check its name and folder",
+    damaged: str = "fetch or save it anew, as one JSON value",
+    error: type[HyperProtoError] = DataError,
+) -> Any:
+    """Read a JSON file in UTF-8, with or without a byte order mark; `hook` sees every object as soon as it is whole.
+
+    `missing` and `damaged` say what to do where there is no file, or no JSON in it.
+    """
+    content = read_utf8(path, missing=missing, error=error)
+    return parse_json(content, os.fspath(path), hook, damaged=damaged, error=error)
+
+
+def parse_json(
+    text: str,
+    where: str,
+    hook: Callable[[dict[str, Any]], Any] | None = None,
+    *,
+    damaged: str = "write one JSON value",
+    error: type[HyperProtoError] = DataError,
+) -> Any:
+    """Parse JSON; `where` names the file, and the line if that is a part of it, in the `error`.
+
+    A lone surrogate ("\\ud800") is a string like others here: see `is_utf8`.
+    """
+    try:
+        content = json.loads(text, object_hook=hook)
+        if isinstance(content, dict | list) and text.count("[") + text.count("{") > DEEPEST and _is_deep(content):
+            raise RecursionError
+    except RecursionError:
+        raise error(f"{where}: lists or objects nested more than {DEEPEST} deep; {damaged}") from None
+    except json.JSONDecodeError as found:
+        raise error(f"{where}: not JSON ({found}); {damaged}") from None
+    except ValueError:  # Python's limit
+        raise error(f"{where}: a whole number of thousands of digits; {damaged}") from None
+    return content
+
+
+def _is_deep(content: Any) -> bool:
+    """Whether lists and objects are nested more than `DEEPEST` deep. No recursion: it would run out of stack."""
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [outer.values() if isinstance(outer, dict) else outer for outer in level]
+        level = [inner for outer in level for inner in outer if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a string can be written: one from JSON, or the name of a file, may hold half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -3,10 +3,9 @@
 A file is `{relation: [{tokens, h: [name, id, [[positions], ...]], t: ...}]}`.
 """
 
-import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
@@ -16,6 +15,7 @@ import numpy as np
 
 from hyperproto.data.pool import Pool
 from hyperproto.errors import DataError
+from hyperproto.files import read_json
 
 
 class Relation(TypedDict):
@@ -170,18 +170,6 @@ def refuse(path: Path, problems: list[str]) -> None:
             f"{path}: {len(problems)} problem(s); mend or remove what is named here (an index counts from 0; an "
             f"instance is {INSTANCE})\n{shown}{more}"
         )
-
-
-def read_json(path: Path, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Read a JSON file in UTF-8, with or without a byte order mark; `hook` sees every object as soon as it is whole."""
-    try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"), object_hook=hook)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; check its name and folder") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8; save the file in UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}: not JSON ({error}); fetch or save it anew, as one JSON value") from None
 
 
 def relation_pool(spec: str, split: str, relations: dict[str, list[Relation]]) -> Pool:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
-from hyperproto.data.relations import InstanceReader, Relation, is_relation, problem_of, read_json, refuse
+from hyperproto.data.relations import InstanceReader, Relation, is_relation, problem_of, refuse
 from hyperproto.episodes.episode import Episode
 from hyperproto.errors import DataError, EpisodeError
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, read_json
 
 
 @dataclass(frozen=True, eq=False)
