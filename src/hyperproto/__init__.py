@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hyperproto.estimators.examples import add as add
     from hyperproto.estimators.examples import fit as fit
     from hyperproto.estimators.examples import predict as predict
+    from hyperproto.estimators.storage import model_lock as model_lock
     from hyperproto.evaluation import Result as Result
     from hyperproto.reports.comparison import Comparison as Comparison
     from hyperproto.training import Run as Run
@@ -72,6 +73,7 @@ _HOME = {
     "list_methods": "api",
     "list_recipes": "api",
     "load_classifier": "estimators",
+    "model_lock": "estimators.storage",
     "open_pool": "data",
     "predict": "estimators.examples",
     "report": "api",

@@ -1,9 +1,11 @@
 """EntityTagger: annotated sentences in, tags of words out; saved, loaded, and refused with clear words."""
 
+import copy
 import json
 import pickle
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hyperproto import EntityTagger
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import tagger as tagger_module
+from hyperproto.estimators.storage import checksum
 from hyperproto.training import load_recipe, train
 from tests.helpers.tiny_words import TinyWords, register
 
@@ -187,6 +190,31 @@ def test_a_tagger_on_disk_is_the_same_tagger(tagger: EntityTagger, tmp_path: Pat
     assert again.partial_fit([["May"]], [["date"]]).classes_ == ["O", "city", "date", "person"]
 
 
+def test_a_copy_shares_nothing_that_changes(tagger: EntityTagger) -> None:
+    other = copy.copy(tagger)
+    other.sentences_[0].append("word")
+    other.tags_[0].append("O")
+    other.partial_fit([["May"]], [["date"]])
+    assert (tagger.sentences_, tagger.tags_) == (SENTENCES, TAGS)
+    assert tagger.classes_ == ["O", "city", "person"]
+    assert other.classes_ == ["O", "city", "date", "person"]
+
+
+def test_threads_that_add_and_label_at_once(tagger: EntityTagger) -> None:
+    """None loses what another adds, and types are named as they were when the labels were found."""
+    types = [f"a{number}" for number in range(8)]  # before "city" in the alphabet: labels move up
+
+    def add_and_label(name: str) -> list[str]:
+        tagger.partial_fit([["May"]], [[name]])
+        return tagger.predict(SENTENCES[:1])[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(add_and_label, types))
+    assert tagger.classes_ == ["O", *types, "city", "person"]
+    assert len(tagger.sentences_) == len(SENTENCES) + len(types)
+    assert found == [TAGS[0]] * len(types)
+
+
 def test_what_is_wrong_on_disk_is_said(tagger: EntityTagger, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nothing.tagger.json: no such file; a saved tagger is a folder with a tagger"):
         EntityTagger.load(tmp_path / "nothing")
@@ -200,8 +228,20 @@ def test_what_is_wrong_on_disk_is_said(tagger: EntityTagger, tmp_path: Path) -> 
         path.write_text(json.dumps({**content, **change}))
         with pytest.raises(DataError, match=message):
             EntityTagger.load(tmp_path)
+    content.pop("checksum")
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"tags": []}, "X has 3 sentences, but y tags of 0"),
+        ({"sentences": [[1]]}, r"X\[0\]\[0\] is 1; each of the words is a string"),
+        ({"encoder": {}}, "its encoder is {}, which has no name"),
+        ({"parameters": {"none": 1}}, "unexpected keyword argument 'none'"),
+    ]
+    for forgery, message in changes:
+        forged = {**content, **forgery}
+        path.write_text(json.dumps({**forged, "checksum": checksum(forged)}))
+        with pytest.raises(DataError, match=rf"tagger.json: no saved tagger is like that \(.*{message}.*\); take it"):
+            EntityTagger.load(tmp_path)
     path.write_text("{")
-    with pytest.raises(DataError, match="not readable as JSON"):
+    with pytest.raises(DataError, match="not JSON"):
         EntityTagger.load(tmp_path)
     with pytest.raises(ConfigError, match=r"options=.* cannot be written as JSON"):
         nearest(options={"temperature": np.float32(1)}).fit(SENTENCES, TAGS).save(tmp_path)

@@ -243,8 +243,8 @@ def test_an_update_touches_one_class_only() -> None:
     x, y = blobs((50, 50, 50), dim=4)
     model = HypersphereClassifier(fit_mode="unbiased").fit(x, y)
     model.partial_fit(x[:1], y[:1]).forget(x[:1], y[:1])
-    before = model._memory.moments.mean.copy()
+    before = model._memory.snapshot().moments.mean.copy()
     model.predict(x)
     model.partial_fit(x[:1], y[:1])
     assert model._memory.model is None
-    assert (model._memory.moments.mean != before).any(axis=1).sum() == 1
+    assert (model._memory.snapshot().moments.mean != before).any(axis=1).sum() == 1

@@ -220,7 +220,7 @@ def _mislabelled(model: Model, labels: list[Any]) -> tuple[MislabelledExample, .
 
 def _numbers(model: Model) -> Any:
     """The number of each example."""
-    return model.memory.support.numbers  # type: ignore[union-attr] # model.stats would have refused
+    return model.examples.numbers
 
 
 @dataclass(frozen=True, eq=False)

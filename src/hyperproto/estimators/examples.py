@@ -23,6 +23,7 @@ from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
 from hyperproto.estimators.items import FewShotClassifier
 from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
+from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.tables import OpenTable, RowWriter, open_table
 from hyperproto.estimators.text import text_problem
 from hyperproto.files import atomic_write
@@ -85,6 +86,8 @@ def add(
 ) -> HypersphereClassifier:
     """Add examples to a saved classifier, as if they had been there from the start; it changes whole or not at all.
 
+    Any number of processes may add to one model at once: they take turns.
+
     Parameters
     ----------
     model : the folder that `fit` wrote.
@@ -96,7 +99,7 @@ def add(
     >>> add("model", "more.jsonl", new_classes=True).classes_  # doctest: +SKIP
     """
     found = load_classifier(model)
-    known = found.classes_.tolist()
+    known = set(found.classes_.tolist())
 
     def check_label(given: str | int) -> None:
         if given not in known:
@@ -104,9 +107,13 @@ def add(
             raise ValueError(f"{named}; if it is to be a new class, say --new-classes")
 
     items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
-    with _bar(found, bar):
-        found.partial_fit(items, labels)
-    found.save(model)
+    with model_lock(model):
+        found = load_classifier(model)  # as it is now: another process may have changed it meanwhile
+        if not new_classes and (gone := sorted({*labels} - {*found.classes_.tolist()}, key=str)):
+            raise DataError(f"{fspath(model)}: class {gone[0]!r} was taken away while the examples were read")
+        with _bar(found, bar):
+            found.partial_fit(items, labels)
+        found.save(model)
     return found
 
 

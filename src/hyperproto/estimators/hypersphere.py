@@ -1,5 +1,7 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from numbers import Real
 from operator import attrgetter
 from os import PathLike
@@ -150,7 +152,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         memory = Memory(batch[0].shape[1], batch[0].dtype, _scales_rows(chosen, form), self.store_support)
         memory.checked = (_VALUES(chosen), form)
         with np.errstate(over="ignore", invalid="ignore"):
-            memory.add(*batch)
+            memory.add(*batch, self._named(X))
         if not memory.finite:  # as it is not if any row is not
             assert_all_finite(batch[0], estimator_name=type(self).__name__, input_name="X")
         self._memory = memory
@@ -163,8 +165,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, sample_weight)
-        self._checked_form()  # parameters may have changed
-        self._memory.add(*self._batch(X, y, sample_weight))
+        memory = self._memory
+        self._checked_form(memory)  # parameters may have changed
+        memory.add(*self._batch(X, y, sample_weight), self._named(X))
         return self
 
     def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -318,9 +321,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle."""
-        memory = self._model().memory
+        self._model()  # checks the settings
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        saved = storage.Saved(type(self).__name__, self._parameters(), memory, names, **self._origin())
+        saved = storage.Saved(type(self).__name__, self._parameters(), self._memory, names, self._origin())
         storage.write(Path(folder), saved)
 
     @classmethod
@@ -338,10 +341,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         except TypeError as error:
             raise DataError(f"{folder}: was saved by another version of hyperproto ({error}); use that one") from None
         loaded._memory = saved.memory
-        loaded.n_features_in_ = saved.memory.moments.mean.shape[1]
+        loaded.n_features_in_ = saved.memory.n_features
         if saved.feature_names is not None:
             loaded.feature_names_in_ = np.array(saved.feature_names, dtype=object)
-        loaded._take_origin(saved)
+        loaded._take_origin(saved.encoder)
         loaded._model()  # checks the settings
         return loaded
 
@@ -350,12 +353,16 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         parameters: dict[str, Any] = self.get_params(deep=False)
         return parameters
 
-    def _origin(self) -> dict[str, Any]:
-        """Where the vectors came from, as `Saved` has it; here nobody knows."""
-        return {}
+    def _origin(self) -> Mapping[str, Any] | None:
+        """The encoder that made the vectors, as `save` writes it; here it is not known."""
+        return None
 
-    def _take_origin(self, saved: storage.Saved) -> None:
+    def _take_origin(self, encoder: Mapping[str, Any] | None) -> None:
         """Take back what `_origin` gave."""
+
+    def _named(self, X: Any) -> dict[int, str]:
+        """What rows are called, by their positions, where they have names; vectors have none."""
+        return {}
 
     def export_onnx(self, path: str | PathLike[str]) -> None:
         """Write the classifier, feature transform included, as an ONNX graph; see `hyperproto.estimators.onnx_export`.
@@ -364,8 +371,13 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         `probabilities` if there is a temperature, and `plausible` if there is a coverage.
         """
         model = self._model()
-        known = self.temperature != "auto" or model.memory.support is not None
+        known = self.temperature != "auto" or model.memory.examples is not None
         export(model, Path(path), model.temperature if known else None)
+
+    def __copy__(self) -> Self:
+        """A classifier that can be changed without this one: parameters are shared, all that was learned is copied."""
+        copied: Self = copy_fitted(self)
+        return copied
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether `fit` or `partial_fit` was called."""
@@ -376,12 +388,18 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             check_is_fitted(self)  # which says it in scikit-learn's words, and takes long to find out
 
     def _model(self) -> Model:
-        """What follows from the memory and the parameters; the same until either changes."""
-        form = self._checked_form()
-        memory, values = self._memory, self._memory.checked[0]
+        """What follows from the memory and the parameters; the same until either changes.
+
+        A reader keeps the model it has got here. A change in another thread makes a new one for the next reader.
+        """
+        self._check_fitted()
+        memory = self._memory
+        values, form = self._checked_form(memory)
         model = memory.model
         if model is None or model[0] != values:
-            model = memory.model = (values, Model(memory, form, dict(zip(PARAMETERS, values, strict=True))))
+            with memory.lock:  # so that no change comes between the snapshot and its place in the memory
+                parameters = dict(zip(PARAMETERS, values, strict=True))
+                model = memory.model = (values, Model(memory.snapshot(), form, parameters))
         found: Model = model[1]
         return found
 
@@ -392,19 +410,18 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         return self
 
-    def _checked_form(self) -> ClosedForm:
-        """The closed form, checked against what is remembered; quickly, if no parameter has changed."""
-        self._check_fitted()
+    def _checked_form(self, memory: Memory) -> tuple[tuple[Any, ...], ClosedForm]:
+        """The parameters' values and the closed form, checked against the memory; quickly, if none has changed."""
         chosen = self._chosen()
-        values, checked = _VALUES(chosen), self._memory.checked
+        values, checked = _VALUES(chosen), memory.checked
         if checked is None or checked[0] != values:
             form = _closed_form(chosen)
-            if _scales_rows(chosen, form) != self._memory.unit:
+            if _scales_rows(chosen, form) != memory.unit:
                 raise ConfigError(
                     "region or feature_transform was changed after the fit, which kept other vectors; fit again"
                 )
-            checked = self._memory.checked = (values, form)
-        found: ClosedForm = checked[1]
+            checked = memory.checked = (values, form)
+        found: tuple[tuple[Any, ...], ClosedForm] = checked
         return found
 
     def _rows(self, X: Any) -> Floats:
@@ -449,6 +466,14 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 f"reject_label={label!r} is also a class; choose another, so that the two can be told apart"
             )
         return label_array([*classes.tolist(), label])
+
+
+def copy_fitted(estimator: Any, shared: Collection[str] = ()) -> Any:
+    """What `copy.copy` gives of an estimator: its parameters and `shared` are the same objects, all else is copied."""
+    same = {*estimator.get_params(deep=False), *shared}
+    copied = object.__new__(type(estimator))
+    vars(copied).update({key: value if key in same else deepcopy(value) for key, value in vars(estimator).items()})
+    return copied
 
 
 def _weights(sample_weight: Any, size: int) -> NDArray[np.float64] | None:

@@ -18,7 +18,6 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
 from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
-from hyperproto.estimators.storage import Saved
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
@@ -150,7 +149,6 @@ class FewShotClassifier(HypersphereClassifier):
     progress: bool
     cache: bool
     encoder_: Mapping[str, Any]
-    _items: dict[int, str]  # texts or paths of all examples that came, by their numbers
 
     def __init__(
         self, *, feature_transform: str | None = AUTO, prior_ratio: float | str = AUTO, **settings: Any
@@ -180,26 +178,6 @@ class FewShotClassifier(HypersphereClassifier):
         """Fit a region to the examples of each class; one example is enough, and counts may differ."""
         super().fit(X, y, sample_weight)
         self.encoder_ = self.item_encoder().identity
-        self._items = named_items(X, 0)
-        return self
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add examples, of old classes or of new ones, as if they had been there from the start."""
-        first = self._given
-        super().partial_fit(X, y, classes, sample_weight)
-        self._items |= named_items(X, first)
-        return self
-
-    def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Take examples away as if they had never been there; a class without examples goes with them."""
-        super().forget(X, y, sample_weight)
-        self._items = self.examples_
-        return self
-
-    def remove_class(self, label: Any) -> Self:
-        """Take a class away with all its examples."""
-        super().remove_class(label)
-        self._items = self.examples_
         return self
 
     def merge(self, other: HypersphereClassifier) -> Self:
@@ -213,18 +191,13 @@ class FewShotClassifier(HypersphereClassifier):
                 f"{encoder_in_words(theirs) if theirs else 'an encoder that it does not name'}; "
                 "only those of one can be merged"
             )
-        first = self._given
-        super().merge(other)
-        self._items |= {first + number: item for number, item in getattr(other, "examples_", {}).items()}
-        return self
+        return super().merge(other)
 
     @property
     def examples_(self) -> dict[int, str]:
         """Texts, or paths of images, of the examples that are kept, by their numbers."""
         check_is_fitted(self)
-        support = self._memory.support
-        numbers = [] if support is None else support.numbers.tolist()
-        return {number: self._items[number] for number in numbers if number in self._items}
+        return self._memory.named_examples()
 
     def diagnose(self) -> Diagnosis:
         """Report on every class, and on the examples that look wrong; the examples must have been kept."""
@@ -273,12 +246,6 @@ class FewShotClassifier(HypersphereClassifier):
                 f"{_named(self.encoder)} is now {encoder_in_words(found)}; use the encoder of the fit, or fit again"
             )
 
-    @property
-    def _given(self) -> int:
-        """How many examples came so far, if they are kept."""
-        kept = self._memory.support if self.__sklearn_is_fitted__() else None
-        return 0 if kept is None else kept.given
-
     def _chosen(self, fitting: bool = False) -> Any:
         """The parameters, with what "auto" stands for with this encoder; a fit asks the encoder, all else the fit."""
         if AUTO not in (self.feature_transform, self.prior_ratio):
@@ -301,12 +268,15 @@ class FewShotClassifier(HypersphereClassifier):
         folder = run_folder(self.encoder)
         return {**super()._parameters(), "encoder": named if folder is None else str(folder)}
 
-    def _origin(self) -> dict[str, Any]:
-        return {"encoder": self.encoder_, "items": self.examples_}
+    def _origin(self) -> Mapping[str, Any]:
+        return self.encoder_
 
-    def _take_origin(self, saved: Saved) -> None:
-        self.encoder_ = saved.encoder or {}
-        self._items = dict(saved.items or {})
+    def _take_origin(self, encoder: Mapping[str, Any] | None) -> None:
+        self.encoder_ = encoder or {}
+
+    def _named(self, X: Any) -> dict[int, str]:
+        """Texts or paths; pixels have no name."""
+        return {row: str(fspath(item)) for row, item in enumerate(X) if isinstance(item, str | PathLike)}
 
     def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
         check_consistent_length(X, y)  # before the long part
@@ -335,11 +305,6 @@ class FewShotClassifier(HypersphereClassifier):
         words = [f"encoder={_named(self.encoder)}", *(f"{name}={given[name]!r}" for name in changed)]
         text = f"{type(self).__name__}({', '.join(words)})"
         return text if len(text) <= N_CHAR_MAX else f"{text[: N_CHAR_MAX - 4]}...)"
-
-
-def named_items(X: Any, first: int) -> dict[int, str]:
-    """Texts or paths by number, the first being `first`; pixels have no name."""
-    return {first + row: str(fspath(item)) for row, item in enumerate(X) if isinstance(item, str | PathLike)}
 
 
 def same_vectors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

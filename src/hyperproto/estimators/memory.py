@@ -7,9 +7,14 @@ touches only its own class.
     rows        as they are, at length 1, or at length 1 after a mean is subtracted
     Memory      classes and their statistics, added to, taken from and merged
     Support     the examples themselves, where they are kept
+    Snapshot    a memory at one moment; later changes do not touch it
+
+A memory is changed by one thread at a time, under its lock. Whoever reads takes a snapshot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -93,17 +98,39 @@ def centered_unit_rows(X: Floats, mean: Doubles) -> Floats:
     return unit_rows(X - mean).astype(X.dtype, copy=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The examples of a memory at one moment, in the order they came."""
+
+    rows: NDArray[Any]  # (n, D)
+    slots: Indices  # (n,) the slot of each one's class
+    weights: Doubles  # (n,) how often each one counts
+    numbers: NDArray[np.int64]  # (n,) which example each one was, counted from 0 over everything ever given
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A memory at one moment. No later change reaches it, so any number of threads may read it."""
+
+    labels: tuple[Any, ...]  # by slot
+    moments: Moments  # of each slot
+    unit: bool
+    examples: Examples | None
+
+
 class Memory:
     """Classes, each with its count, mean and squares in float64, and their examples if `keep`.
 
-    Rows are kept at length 1 if `unit`.
+    Rows are kept at length 1 if `unit`. Every method takes the lock, so that threads take turns.
     """
 
     def __init__(self, n_features: int, dtype: DTypeLike, unit: bool, keep: bool) -> None:
+        self.lock = RLock()
         self.unit = unit
         self.labels: list[Any] = []  # by slot
         self.slot_of: dict[Any, int] = {}
         self.support = Support(n_features, dtype) if keep else None
+        self.items: dict[int, str] = {}  # texts or paths of the examples, by their numbers, where they are known
         self._count = AppendableArray((), np.float64)
         self._mean = AppendableArray((n_features,), np.float64)
         self._squares = AppendableArray((), np.float64)
@@ -111,19 +138,40 @@ class Memory:
         self.model: Any = None  # what is derived from all this; a change drops it
         self.checked: Any = None  # parameters of the classifier that were checked last, and what they come to
 
+    def snapshot(self) -> Snapshot:
+        """The memory as it is now. Statistics are copied; examples are shared, as no change writes to their rows."""
+        with self.lock:
+            self._settle()
+            moments = Moments(self._count.view.copy(), self._mean.view.copy(), self._squares.view.copy())
+            examples = None if self.support is None else self.support.snapshot()
+            return Snapshot(tuple(self.labels), moments, self.unit, examples)
+
     @property
-    def moments(self) -> Moments:
-        """Of each slot."""
-        self._settle()
-        return Moments(self._count.view, self._mean.view, self._squares.view)
+    def n_features(self) -> int:
+        """How many numbers a row has."""
+        return int(self._mean.view.shape[1])
 
     @property
     def finite(self) -> bool:
         """Whether all means are finite numbers, as they are if all rows are."""
         return bool(np.isfinite(self._mean.view).all())
 
-    def add(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
-        """Add rows with labels[codes], each counting `weights` times."""
+    def add(
+        self,
+        X: Floats,
+        labels: list[Any],
+        codes: Indices,
+        weights: Doubles | None,
+        items: Mapping[int, str] | None = None,
+    ) -> None:
+        """Add rows with labels[codes], each counting `weights` times; `items` names some of them, by row."""
+        with self.lock:
+            first = 0 if self.support is None else self.support.given
+            self._add(X, labels, codes, weights)
+            if items and self.support is not None:
+                self.items |= {first + row: item for row, item in items.items()}
+
+    def _add(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         given, numbers = len(X), None
         if weights is not None and not weights.all():
             numbers = np.flatnonzero(weights)
@@ -161,6 +209,10 @@ class Memory:
 
     def forget(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         """Take rows away again: all of them or, if one was never there, none."""
+        with self.lock:
+            self._forget(X, labels, codes, weights)
+
+    def _forget(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         for label in labels:
             self.check_known(label)
         self._settle()
@@ -178,33 +230,54 @@ class Memory:
         self._put(slots, left)
         self.model = None
         self._drop(slots[left.count <= 0])
+        self.items = self.named_examples()
 
     def remove(self, label: Any) -> None:
         """Take a class away with all its examples."""
-        self.check_known(label)
-        if len(self.labels) == 1:
-            raise DataError(f"{label!r} is the only class; a classifier needs one: add another first, or fit again")
-        self._drop(np.array([self.slot_of[label]]))
+        with self.lock:
+            self.check_known(label)
+            if len(self.labels) == 1:
+                raise DataError(f"{label!r} is the only class; a classifier needs one: add another first, or fit again")
+            self._drop(np.array([self.slot_of[label]]))
+            self.items = self.named_examples()
 
     def absorb(self, other: "Memory") -> None:
         """Add everything another one remembers."""
         if other is self:
             raise DataError("a classifier cannot be merged with itself: every example would count twice")
-        slots = self._slots(other.labels)
-        self._put(slots, self._moments(slots).merged(other.moments))
-        if self.support is not None and other.support is not None:
-            theirs = other.support
-            parts = slots[theirs.slots], theirs.weights, theirs.numbers, theirs.given
-            self.support.room(theirs.rows.dtype, *parts)[...] = theirs.rows
-        self.model = None
+        other = other.copy()  # as it is now; two that absorb each other must not wait for each other
+        with self.lock:
+            slots = self._slots(other.labels)
+            self._put(slots, self._moments(slots).merged(other.snapshot().moments))
+            if self.support is not None and other.support is not None:
+                self.items |= {self.support.given + number: item for number, item in other.items.items()}
+                theirs = other.support
+                parts = slots[theirs.slots], theirs.weights, theirs.numbers, theirs.given
+                self.support.room(theirs.rows.dtype, *parts)[...] = theirs.rows
+            self.model = None
+
+    def named_examples(self) -> dict[int, str]:
+        """Texts or paths of the examples that are kept, by their numbers."""
+        with self.lock:
+            numbers = [] if self.support is None else self.support.numbers.tolist()
+            return {number: self.items[number] for number in numbers if number in self.items}
+
+    def copy(self) -> "Memory":
+        """Another memory that remembers the same."""
+        with self.lock:
+            memory = Memory.from_tensors(self.to_tensors(), self.labels, self.unit)
+            memory.items = dict(self.items)
+            memory.checked = self.checked
+            return memory
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
-        """Everything but the labels, as arrays by name."""
-        self._settle()
-        tensors = {"count": self._count.view, "mean": self._mean.view, "squares": self._squares.view}
-        if self.support is not None:
-            tensors |= self.support.to_tensors()
-        return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        """Everything but labels and items, as arrays by name."""
+        with self.lock:
+            self._settle()
+            tensors = {"count": self._count.view, "mean": self._mean.view, "squares": self._squares.view}
+            if self.support is not None:
+                tensors |= self.support.to_tensors()
+            return {name: np.array(tensor) for name, tensor in tensors.items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]], labels: list[Any], unit: bool) -> "Memory":
@@ -234,10 +307,11 @@ class Memory:
     def _settle(self) -> None:
         """Add up the squares of the first batch, which only now are needed; what came later has been added already."""
         if self._unsquared is not None and self.support is not None:
-            (size, mean), self._unsquared = self._unsquared, None
+            size, mean = self._unsquared
             support = self.support
             squares = squares_about(mean, support.rows[:size], support.slots[:size], support.weights[:size])
             self._squares.view[: len(mean)] += squares
+            self._unsquared = None
 
     def _moments(self, slots: Indices) -> Moments:
         return Moments(self._count.view[slots], self._mean.view[slots], self._squares.view[slots])
@@ -263,12 +337,18 @@ class Memory:
         self.model = None
 
     def __getstate__(self) -> dict[str, Any]:
-        self._settle()
-        return {**vars(self), "model": None, "checked": None}
+        state = vars(self.copy())  # which nobody changes while it is written
+        return {name: value for name, value in state.items() if name != "lock"} | {"checked": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=RLock())
 
 
 class Support:
-    """Examples in the order they came. One that is forgotten has weight 0 until its room is needed."""
+    """Examples in the order they came. One that is forgotten has weight 0 until its room is needed.
+
+    Arrays are only ever appended to, or replaced whole: what a snapshot holds of them stays as it was.
+    """
 
     def __init__(self, n_features: int, dtype: DTypeLike) -> None:
         self._rows = AppendableArray((n_features,), dtype)
@@ -344,6 +424,10 @@ class Support:
         support.room(tensors["rows"].dtype, *parts)[...] = tensors["rows"]
         return support
 
+    def snapshot(self) -> Examples:
+        """The examples as they are now."""
+        return Examples(self.rows, self.slots, self.weights, self.numbers)
+
     def of_class(self, slot: int) -> Indices:
         """Positions of the examples of one class; good until the next change."""
         return np.flatnonzero((self._slots.view == slot) & (self._weights.view > 0))
@@ -354,14 +438,16 @@ class Support:
 
     def set_weights(self, positions: Indices, weights: Doubles) -> None:
         """Let examples count more or less often, or not at all."""
-        self._weights.view[positions] = weights
+        changed = self._weights.view.copy()
+        changed[positions] = weights
+        self._weights.replace(changed)
         self._holes = self._holes or bool((weights <= 0).any())
 
     def move_slots(self, new: Indices) -> None:
         """Renumber the classes: slot s becomes new[s]; a class that becomes -1 goes with its examples."""
-        self._slots.view[...] = new[self._slots.view]
+        self._slots.replace(new[self._slots.view])
         gone = self._slots.view < 0
-        self._weights.view[gone] = 0.0
+        self._weights.replace(np.where(gone, 0.0, self._weights.view))
         self._holes = self._holes or bool(gone.any())
 
     def _close_holes(self) -> None:
@@ -448,8 +534,11 @@ class AppendableArray:
 
     def keep(self, which: NDArray[np.bool_]) -> None:
         """Keep only these rows, in their order."""
-        kept = self.view[which]
-        self._buffer, self.size = kept, len(kept)
+        self.replace(self.view[which])
+
+    def replace(self, values: NDArray[Any]) -> None:
+        """Hold other rows, in another buffer; views of the old one stay as they were."""
+        self._buffer, self.size = values, len(values)
 
     def widen(self, dtype: DTypeLike) -> None:
         """Change the type of the rows if `dtype` needs more room than theirs."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.confidence import Conformal, class_scales, enough, support_temperature
-from hyperproto.estimators.memory import Memory, centered_unit_rows, label_array, sort_order, unit_rows
+from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, label_array, sort_order, unit_rows
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.left_out import LeftOut
@@ -21,12 +21,13 @@ ROWS = 4096  # and rows at most: more would leave the cache
 
 
 class Model:
-    """A classifier at one moment, its classes in the order of their labels. Nothing in it changes the memory.
+    """A classifier at one moment, its classes in the order of their labels.
 
-    `form` is how the region is fitted; `parameters` are those of the classifier, by name.
+    `memory` is what was remembered then, `form` how the region is fitted; `parameters` are those of the classifier, by
+    name. Nothing here changes: two threads that derive the same part at once find the same.
     """
 
-    def __init__(self, memory: Memory, form: ClosedForm, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, memory: Snapshot, form: ClosedForm, parameters: Mapping[str, Any]) -> None:
         self.memory = memory
         self.form = form
         self.parameters = parameters
@@ -49,6 +50,13 @@ class Model:
         mean: Doubles = self.memory.moments.mean.mean(axis=0)
         return mean
 
+    @property
+    def examples(self) -> Examples:
+        """The examples, as they are remembered; refused where they are not."""
+        if self.memory.examples is None:
+            raise ConfigError("this needs the examples themselves; fit again with store_support=True")
+        return self.memory.examples
+
     @cached_property
     def moments(self) -> Moments:
         """Of the rows as the region sees them."""
@@ -61,15 +69,13 @@ class Model:
     @cached_property
     def stats(self) -> FlatStatistics:
         """The same with the examples."""
-        support = self.memory.support
-        if support is None:
-            raise ConfigError("this needs the examples themselves; fit again with store_support=True")
-        labels, rows = np.argsort(self.order)[support.slots], support.rows
+        examples = self.examples
+        labels, rows = np.argsort(self.order)[examples.slots], examples.rows
         if not self.centered:
-            return FlatStatistics.of(rows, labels, support.weights, self.moments)
+            return FlatStatistics.of(rows, labels, examples.weights, self.moments)
         rows = centered_unit_rows(rows, self.mean)
-        moments = moments_of(rows, labels, support.weights, len(self.order))
-        return FlatStatistics.of(rows, labels, support.weights, moments)
+        moments = moments_of(rows, labels, examples.weights, len(self.order))
+        return FlatStatistics.of(rows, labels, examples.weights, moments)
 
     @cached_property
     def region(self) -> Region:
@@ -101,7 +107,7 @@ class Model:
         """Of the softmax."""
         if self.parameters["temperature"] != "auto":
             return float(self.parameters["temperature"])
-        if self.memory.support is None:
+        if self.memory.examples is None:
             raise ConfigError(
                 "temperature='auto' is fitted to the examples, and store_support=False keeps none; "
                 "give temperature a number, or set store_support=True"
@@ -178,11 +184,12 @@ class Model:
 
     def _cast(self, name: str, dtype: np.dtype[Any]) -> LinearForm:
         """A linear form in the precision of the rows, made once."""
-        if (name, dtype) not in self._casts:
+        found = self._casts.get((name, dtype))
+        if found is None:
             form: LinearForm = getattr(self, name)
             parts = {field: _cast(part, dtype) for field, part in vars(form).items()}
-            self._casts[name, dtype] = LinearForm(**parts)
-        return self._casts[name, dtype]
+            found = self._casts[name, dtype] = LinearForm(**parts)
+        return found
 
 
 def blocks(n_rows: int, way: int) -> Iterator[slice]:

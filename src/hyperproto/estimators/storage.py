@@ -1,13 +1,21 @@
 """A fitted classifier on disk: model.json, and a safetensors file that it names with its checksum. No pickle.
 
 The tensors are written first, under a name of their own; the folder is the new model from the moment model.json is
-replaced, and the old one until then.
+replaced, and the old one until then. Writers take turns (`model_lock`). Readers need no lock: where the tensors are
+gone, a newer model.json names others.
+
+Checksums tell of accidents. Whoever forges a model can compute them again, so every field is also checked against the
+others: a model that loads is one that `fit` could have made.
 """
 
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +24,17 @@ from numpy.typing import NDArray
 
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.memory import Memory
-from hyperproto.files import atomic_write
+from hyperproto.estimators.memory import LABEL_TYPES, Memory
+from hyperproto.files import atomic_write, lock, read_bytes, read_json
+from hyperproto.regions.arrays import SHORTEST
+from hyperproto.regions.statistics import moments_of, sum_by_label
 
 FORMAT = "hyperproto-estimator/1"
 HEAD = "model.json"
+AGAIN = "take it from a copy, or fit and save again"
+LONGEST_WAIT = 600.0  # seconds for which a writer waits for others
+STATISTICS, EXAMPLES = ("count", "mean", "squares"), ("rows", "slots", "weights", "numbers", "given")
+ROUNDING, LOOSE_ROUNDING = 1e-6, 1e-4  # of statistics that were updated many times; of squares, from float32 rows
 Tensors = Mapping[str, NDArray[Any]]
 
 
@@ -33,13 +47,29 @@ class Saved:
     memory: Memory
     feature_names: list[str] | None  # if the features have any
     encoder: Mapping[str, Any] | None = None  # what made the vectors, if that is known
-    items: Mapping[int, str] | None = None  # what the examples were before, by their numbers
+
+
+@contextmanager
+def model_lock(folder: str | PathLike[str], timeout: float = LONGEST_WAIT) -> Iterator[None]:
+    """Let no other process, and no other thread, change a saved model between `load` and `save`.
+
+    A process that dies frees the lock. One that waits for longer than `timeout` seconds gets a `BusyError`. Loading
+    alone needs no lock.
+
+    >>> with model_lock("model"):  # doctest: +SKIP
+    ...     load_classifier("model").partial_fit(texts, labels).save("model")
+    """
+    busy = f"another process has been changing this model for {timeout:g} s; wait until it is done, or stop it"
+    with lock(Path(folder), busy, timeout):
+        yield
 
 
 def write(folder: Path, saved: Saved) -> None:
-    """Write a model."""
+    """Write a model, when no other process does."""
     memory = saved.memory
-    content = _safetensors().save(dict(memory.to_tensors()))
+    with memory.lock:  # other threads may be adding to it
+        content = _safetensors().save(memory.to_tensors())
+        labels, items = list(memory.labels), memory.named_examples()
     digest = sha256(content).hexdigest()
     file_name = f"tensors-{digest[:16]}.safetensors"
     head = {
@@ -47,72 +77,185 @@ def write(folder: Path, saved: Saved) -> None:
         "hyperproto": hyperproto.__version__,
         "kind": saved.kind,
         "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
-        "classes": memory.labels,
+        "classes": labels,
         "unit": memory.unit,
         "feature_names": saved.feature_names,
         "encoder": saved.encoder,
-        "items": None if saved.items is None else [[number, item] for number, item in saved.items.items()],
+        "items": None if saved.encoder is None else [[number, item] for number, item in items.items()],
         "tensors": {"file": file_name, "sha256": digest, "bytes": len(content)},
     }
     try:
-        text = json.dumps({**head, "checksum": checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps({**head, "checksum": checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"a parameter or a label cannot be written as JSON ({error}); use strings and numbers"
         ) from None
-    with atomic_write(folder / file_name) as file:
-        file.write(content)
-    with atomic_write(folder / HEAD) as file:
-        file.write(text.encode() + b"\n")
-    for old in folder.glob("tensors-*.safetensors"):
-        if old.name != file_name:
-            old.unlink(missing_ok=True)
+    with model_lock(folder):
+        with atomic_write(folder / file_name) as file:
+            file.write(content)
+        with atomic_write(folder / HEAD) as file:
+            file.write(text + b"\n")
+        for old in folder.glob("tensors-*.safetensors"):  # nothing names them: no other process writes a model.json now
+            if old.name != file_name:
+                old.unlink(missing_ok=True)
 
 
 def read_kind(folder: Path) -> str:
     """Read which class a model is of."""
-    return str(read_checked(folder / HEAD, FORMAT, "classifier")["kind"])
+    return str(_read_head(folder)["kind"])
 
 
 def read(folder: Path) -> Saved:
     """Read and check a model."""
-    head = read_checked(folder / HEAD, FORMAT, "classifier")
-    path = folder / Path(head["tensors"]["file"]).name
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"{path}: {HEAD} names this file, and it cannot be read ({error}); save the model again"
-        ) from None
+    while True:
+        head = _read_head(folder)
+        path = folder / head["tensors"]["file"]
+        try:
+            content = read_bytes(path, missing=f"{HEAD} names it: {AGAIN}")
+            break
+        except DataError:
+            if _read_head(folder) == head:  # else the model was replaced since, and its old tensors removed
+                raise
     if len(content) != head["tensors"]["bytes"] or sha256(content).hexdigest() != head["tensors"]["sha256"]:
         raise DataError(
             f"{path}: not the {head['tensors']['bytes']} bytes that were saved, but {len(content)}, or others; "
-            "the file was cut or changed: take it from a copy, or fit and save again"
+            f"the file was cut or changed: {AGAIN}"
         )
-    memory = Memory.from_tensors(_safetensors().load(content), head["classes"], head["unit"])
-    items = None if head["items"] is None else dict(head["items"])
-    return Saved(head["kind"], head["parameters"], memory, head["feature_names"], head["encoder"], items)
+    try:
+        tensors = _safetensors().load(content)
+    except Exception as error:  # whatever a reader makes of damage
+        raise DataError(f"{path}: not readable as safetensors ({error}); {AGAIN}") from None
+    items = dict(head["items"] or [])
+    _refuse(path, _tensors_problems(tensors, len(head["classes"]), head["unit"], items))
+    names, size = head["feature_names"], tensors["mean"].shape[1]
+    if names is not None and len(names) != size:
+        raise DataError(f"{folder / HEAD}: {len(names)} names for {size} features; {AGAIN}")
+    memory = Memory.from_tensors(tensors, head["classes"], head["unit"])
+    memory.items = items
+    return Saved(head["kind"], head["parameters"], memory, names, head["encoder"])
 
 
 def read_checked(path: Path, form: str, kind: str) -> dict[str, Any]:
     """Read a JSON file of this format whose checksum is right; `kind` is what the folder holds, in words."""
-    try:
-        head = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; a saved {kind} is a folder with a {path.name} in it") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error}); take it from a copy, or fit and save again") from None
+    head = read_json(path, missing=f"a saved {kind} is a folder with a {path.name} in it", damaged=AGAIN)
     found = head.get("format") if isinstance(head, dict) else None
     if found != form:
         raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {form!r}")
     if head.pop("checksum", None) != checksum(head):
-        raise DataError(f"{path}: was changed after it was saved; take it from a copy, or fit and save again")
+        raise DataError(f"{path}: was changed after it was saved; {AGAIN}")
     return head  # type: ignore[no-any-return]
 
 
 def checksum(head: Mapping[str, Any]) -> str:
     """A sha256 of the content of a JSON file."""
     return sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+
+
+def identity_problems(encoder: Any) -> Iterator[str]:
+    """Say what is wrong with the identity of an encoder, as a file has it; what follows the first may not matter."""
+    if not (isinstance(encoder, dict) and isinstance(encoder.get("name"), str)):
+        yield f"its encoder is {encoder!r}, which has no name"
+    if not isinstance(encoder.get("options"), dict) or not isinstance(encoder.get("sha256"), str | None):
+        yield "its encoder has no options, or no checksum of weights"
+    ratios = encoder.get("prior_ratio", {})
+    if not isinstance(ratios, dict) or not all(_is_number(ratio) and ratio > 0 for ratio in ratios.values()):
+        yield f"the prior_ratio of its encoder is {ratios!r}"
+
+
+def _read_head(folder: Path) -> dict[str, Any]:
+    head = read_checked(folder / HEAD, FORMAT, "classifier")
+    _refuse(folder / HEAD, _head_problems(head))
+    return head
+
+
+def _refuse(path: Path, problems: Iterator[str]) -> None:
+    """Raise the first problem, if there is one; the checks after it rest on it."""
+    for problem in problems:
+        raise DataError(f"{path}: {problem}; no saved classifier is like that: {AGAIN}")
+
+
+def _head_problems(head: Mapping[str, Any]) -> Iterator[str]:
+    """Say what is wrong with the fields of model.json, each by itself."""
+    for name, kind in (("kind", str), ("parameters", dict), ("classes", list), ("unit", bool), ("tensors", dict)):
+        if not isinstance(head.get(name), kind):
+            yield f"its {name!r} is {head.get(name)!r}"
+    labels = head["classes"]
+    if not labels or not all(isinstance(label, LABEL_TYPES) for label in labels):
+        yield "its 'classes' are no list of strings and numbers"
+    if any(isinstance(label, float) and not math.isfinite(label) for label in labels) or len({*labels}) < len(labels):
+        yield "a class is there twice, or is no number"
+    names, items, tensors = head.get("feature_names"), head.get("items"), head["tensors"]
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        yield "its 'feature_names' are no list of strings"
+    if head.get("encoder") is not None:
+        yield from identity_problems(head["encoder"])
+    if items is not None and not (isinstance(items, list) and all(map(_is_item, items))):
+        yield "its 'items' are no list of numbers and texts"
+    file = tensors.get("file")
+    if not (isinstance(file, str) and re.fullmatch(r"tensors-[0-9a-f]{16}\.safetensors", file)):
+        yield f"its tensors lie in {file!r}"
+    if type(tensors.get("bytes")) is not int or not isinstance(tensors.get("sha256"), str):
+        yield "its tensors have no size, or no checksum"
+
+
+def _is_item(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and type(entry[0]) is int and isinstance(entry[1], str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _tensors_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[int, str]) -> Iterator[str]:
+    """Say what is wrong with the tensors of a memory of `way` classes, alone and together."""
+    kept = "rows" in tensors
+    expected = {*STATISTICS, *(EXAMPLES if kept else ())}
+    if set(tensors) != expected:
+        yield f"holds {', '.join(sorted(tensors)) or 'nothing'} where {', '.join(sorted(expected))} belong"
+    size = (0, *tensors["mean"].shape)[-1]
+    shapes: dict[str, tuple[int, ...]] = {"count": (way,), "mean": (way, size), "squares": (way,)}
+    kinds = dict.fromkeys(STATISTICS, "f8")
+    if kept:
+        number = (*tensors["rows"].shape, 0)[0]
+        shapes |= {"rows": (number, size), "given": (1,)} | dict.fromkeys(("slots", "weights", "numbers"), (number,))
+        kinds |= dict.fromkeys(("slots", "numbers", "given"), "i8") | {"weights": "f8", "rows": "f4 f8"}
+    for name in shapes:
+        tensor = tensors[name]
+        if tensor.shape != shapes[name] or not tensor.size:
+            yield f"{name!r} has shape {tensor.shape}, not {shapes[name]}, or nothing in it"
+        if tensor.dtype.str[1:] not in kinds[name].split():
+            yield f"{name!r} is of type {tensor.dtype}"
+        if not np.isfinite(tensor).all():
+            yield f"{name!r} holds numbers that are not finite"
+    if (tensors["count"] <= 0).any() or (tensors["squares"] < 0).any():
+        yield "a class has no examples, or a negative scatter"
+    if kept:
+        yield from _examples_problems(tensors, way, unit, items)
+    elif items:
+        yield "names examples, and holds none"
+
+
+def _examples_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[int, str]) -> Iterator[str]:
+    """Say what is wrong between examples and statistics, each right by itself."""
+    rows, slots, weights, numbers = (tensors[name] for name in ("rows", "slots", "weights", "numbers"))
+    count, mean, squares = (tensors[name] for name in STATISTICS)
+    if ((slots < 0) | (slots >= way)).any() or (weights <= 0).any():
+        yield "an example has no class, or no weight"
+    if numbers[0] < 0 or (np.diff(numbers) <= 0).any() or numbers[-1] >= tensors["given"][0]:
+        yield "examples are not numbered in their order"
+    if not items.keys() <= set(numbers.tolist()):
+        yield "names examples that it does not hold"
+    length = np.linalg.norm(rows, axis=1)
+    if unit and (np.abs(length - 1)[length >= SHORTEST] > LOOSE_ROUNDING).any():
+        yield "examples are not of length 1"
+    if not np.allclose(sum_by_label(slots, weights, way), count, rtol=ROUNDING, atol=0):
+        yield "the counts of classes are not those of their examples"
+    found = moments_of(rows, slots, weights, way)
+    if (np.abs(found.mean - mean) > ROUNDING * np.abs(rows).max()).any():
+        yield "the means of classes are not those of their examples"
+    tolerance = LOOSE_ROUNDING * squares + ROUNDING * count * length.max() ** 2
+    if (np.abs(found.squares - squares) > tolerance).any():
+        yield "the scatter of classes is not that of their examples"
 
 
 def _safetensors() -> Any:

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,8 +19,9 @@ from hyperproto.data import OUTSIDE, Pool, Progress
 from hyperproto.data.conll import SCHEMES, io_pool
 from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
 from hyperproto.errors import ConfigError, DataError, unknown_name
+from hyperproto.estimators.hypersphere import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
-from hyperproto.estimators.storage import checksum, read_checked
+from hyperproto.estimators.storage import AGAIN, checksum, identity_problems, model_lock, read_checked
 from hyperproto.files import atomic_write
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ Sentences = list[list[str]]
 
 FORMAT = "hyperproto-tagger/1"
 FILE = "tagger.json"
+_TAKING = RLock()  # threads take turns in changing a tagger, so that none loses what another adds
 TOGETHER = 64  # sentences that are labelled at once
 # What vectors are used with unless told otherwise: of what needs no training data, among the best that we found on
 # Few-NERD's validation types, with MiniLM as it comes and trained (results/fewnerd-minilm-*-choices.json).
@@ -103,11 +106,12 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y)
         sentences, tags = self._examples(X, y)
-        return self._take([*self.sentences_, *sentences], [*self.tags_, *tags])
+        with _TAKING:
+            return self._take([*self.sentences_, *sentences], [*self.tags_, *tags])
 
     def predict(self, X: Any, *, progress: Progress | None = None) -> Sentences:
         """The tag of each word, "O" or a type, for each sentence: those of the best path, if the options say so."""
-        return [[self.classes_[label] for label in found.labels] for found in self._answers(X, progress)]
+        return [[found.classes[label] for label in found.labels] for found in self._answers(X, progress)]
 
     def predict_proba(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
         """The probability of each class for each word, an array (n_words, n_classes) a sentence.
@@ -122,13 +126,13 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
 
     def entities(self, X: Any, *, progress: Progress | None = None) -> list[list[tuple[str, int, int]]]:
         """The entities of each sentence: type, first word and one past the last, counted from 0."""
-        found = []
-        for labels in self.predict(X, progress=progress):
-            numbers = np.array([self.classes_.index(label) if label != OUTSIDE_NAME else OUTSIDE for label in labels])
+        entities = []
+        for found in self._answers(X, progress):
+            numbers = np.array([OUTSIDE if label == 0 else label for label in found.labels])  # 0 is O
             spans = find_spans(numbers, np.array([0, len(numbers)]))
             places = zip(spans.label.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True)
-            found.append([(self.classes_[label], start, end) for label, start, end in places])
-        return found
+            entities.append([(found.classes[label], start, end) for label, start, end in places])
+        return entities
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the examples, the parameters and the name of the encoder, but not the encoder, to tagger.json."""
@@ -148,7 +152,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             raise ConfigError(
                 f"options={self.options!r} cannot be written as JSON ({error}); use plain values"
             ) from None
-        with atomic_write(Path(folder) / FILE) as file:
+        with model_lock(folder), atomic_write(Path(folder) / FILE) as file:
             file.write(text.encode() + b"\n")
 
     @classmethod
@@ -158,13 +162,19 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         `encoder` stands in for the one that was saved: a run that moved.
         """
         saved = read_checked(Path(folder) / FILE, FORMAT, "tagger")
-        loaded = cls(**{**saved["parameters"], **({} if encoder is None else {"encoder": encoder})})
+        try:
+            loaded = cls(**{**saved["parameters"], **({} if encoder is None else {"encoder": encoder})})
+            sentences, tags = check_examples(saved["sentences"], saved["tags"])
+            for problem in identity_problems(saved["encoder"]):
+                raise DataError(problem)
+        except (DataError, KeyError, TypeError) as error:
+            raise DataError(f"{Path(folder) / FILE}: no saved tagger is like that ({error}); {AGAIN}") from None
         if saved["encoder"]["name"] == "run" and run_folder(loaded.encoder) is None:
             raise DataError(
                 f"{folder}: was fitted to vectors of {encoder_in_words(saved['encoder'])}, and there is no run in "
                 f"{loaded.encoder}; if it moved, say where: {cls.__name__}.load(folder, encoder=...)"
             )
-        loaded._take(saved["sentences"], saved["tags"])
+        loaded._take(sentences, tags)
         if not same_vectors(loaded.encoder_, saved["encoder"]):
             raise DataError(
                 f"{folder}: was fitted to vectors of {encoder_in_words(saved['encoder'])}, but {loaded.encoder!r} is "
@@ -183,6 +193,11 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         given = [f"encoder={fspath(self.encoder)!r}", *(each for each in changed if not each.startswith("encoder="))]
         return f"{type(self).__name__}({', '.join(given)})"
 
+    def __copy__(self) -> Self:
+        """A tagger that can be changed without this one; the encoder is shared."""
+        copied: Self = copy_fitted(self, shared=("_ready",))
+        return copied
+
     def __getstate__(self) -> dict[str, Any]:
         """Settings and examples; the network is made again."""
         state: dict[str, Any] = super().__getstate__()
@@ -192,12 +207,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         """Check annotated sentences; return their words, and their tags as IO."""
         if self.scheme not in ("auto", "io", *SCHEMES):
             raise ConfigError(unknown_name("scheme of tags called", str(self.scheme), ("auto", "io", *SCHEMES)))
-        sentences, tags = check_sentences_of_words(X, "X", "words"), check_sentences_of_words(y, "y", "tags")
-        if len(sentences) != len(tags):
-            raise DataError(f"X has {len(sentences)} sentences, but y tags of {len(tags)}; give each word a tag")
-        for row, (words, its) in enumerate(zip(sentences, tags, strict=True)):
-            if len(words) != len(its):
-                raise DataError(f"X[{row}] has {len(words)} words, but y[{row}] {len(its)} tags; give each word a tag")
+        sentences, tags = check_examples(X, y)
         pool = io_pool(_Given.of(sentences, tags), self.scheme, name="examples", split="all")
         return sentences, labels_of_sentences(pool)
 
@@ -210,23 +220,27 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             ready = _Ready.of(self, pool, getattr(self, "_ready", None))
         except ImportError as error:
             raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[text]'") from error
-        self.sentences_, self.tags_, self._ready = sentences, tags, ready
-        self.classes_ = [OUTSIDE_NAME, *pool.class_names]
+        self._ready = ready  # all that an answer follows from
+        self.sentences_, self.tags_ = sentences, tags
+        self.classes_ = [*ready.classes]
         self.encoder_ = ready.identity
         return self
 
     def _answers(self, X: Any, progress: Progress | None) -> "list[_Answer]":
         check_is_fitted(self)
         sentences = check_sentences_of_words(X, "X", "words")
-        if getattr(self, "_ready", None) is None or self._ready.parameters != self.get_params():
-            self._take(self.sentences_, self.tags_)  # after a pickle, or with other parameters
-        return list(self._ready.answers(sentences, progress)) if sentences else []
+        ready: _Ready | None = getattr(self, "_ready", None)
+        if ready is None or ready.parameters != self.get_params():
+            with _TAKING:
+                ready = self._take(self.sentences_, self.tags_)._ready  # after a pickle, or with other parameters
+        return list(ready.answers(sentences, progress)) if sentences else []
 
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
     """What is known of the words of a sentence: labels (n,), scores and probabilities (n, n_classes)."""
 
+    classes: list[str]
     labels: list[int]
     scores: Floats
     probabilities: Floats
@@ -262,6 +276,11 @@ class _Ready:
         return cls(parameters, source, contender, examples, Units.concatenated([*known, *fresh]))
 
     @property
+    def classes(self) -> list[str]:
+        """O, then the types."""
+        return [OUTSIDE_NAME, *self.examples.class_names]
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What the vectors follow from, as that of a classifier's encoder."""
         from hyperproto.estimators.networks import digest_of
@@ -285,7 +304,7 @@ class _Ready:
             start = 0
             while start < len(labels):
                 part = slice(start, start + next(lengths))
-                yield _Answer(labels[part].tolist(), scores[part], probabilities[part])
+                yield _Answer(self.classes, labels[part].tolist(), scores[part], probabilities[part])
                 start = part.stop
 
 
@@ -370,6 +389,17 @@ class _Given(Tagged):
     def place_of(self, label: int) -> str:
         """The sentence of the first word with this label."""
         return f"{self.path}[{self.line_of(label)}]"
+
+
+def check_examples(X: Any, y: Any) -> tuple[Sentences, Sentences]:
+    """Make lists of words and of their tags; each word must have one."""
+    sentences, tags = check_sentences_of_words(X, "X", "words"), check_sentences_of_words(y, "y", "tags")
+    if len(sentences) != len(tags):
+        raise DataError(f"X has {len(sentences)} sentences, but y tags of {len(tags)}; give each word a tag")
+    for row, (words, its) in enumerate(zip(sentences, tags, strict=True)):
+        if len(words) != len(its):
+            raise DataError(f"X[{row}] has {len(words)} words, but y[{row}] {len(its)} tags; give each word a tag")
+    return sentences, tags
 
 
 def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
