@@ -11,8 +11,17 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+LONGEST = 4000  # characters of a message: what it quotes of a file may be long
+
+
 class HyperProtoError(Exception):
     """A mistake that the user can mend; the command line prints it without a traceback."""
+
+    def __str__(self) -> str:
+        """The message; of a very long one the middle is left out."""
+        text = super().__str__()
+        half = LONGEST // 2
+        return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
 class DataError(HyperProtoError):

@@ -211,6 +211,7 @@ def put(name: str, place: Any, value: Any) -> Any:
 
 HEADS = {
     "its 'kind' is None": lambda head: head.pop("kind"),
+    "it has no 'encoder'": lambda head: head.pop("encoder"),
     "its 'parameters' is \\[\\]": lambda head: head.update(parameters=[]),
     "its 'classes' is 3": lambda head: head.update(classes=3),
     "its 'classes' are no list of strings and numbers": lambda head: head["classes"].__setitem__(0, None),

@@ -179,15 +179,17 @@ def _head_problems(head: Mapping[str, Any]) -> Iterator[str]:
     for name, kind in (("kind", str), ("parameters", dict), ("classes", list), ("unit", bool), ("tensors", dict)):
         if not isinstance(head.get(name), kind):
             yield f"its {name!r} is {head.get(name)!r}"
+    if missing := sorted({"feature_names", "encoder", "items"} - {*head}):
+        yield f"it has no {missing[0]!r}"
     labels = head["classes"]
     if not labels or not all(isinstance(label, LABEL_TYPES) for label in labels):
         yield "its 'classes' are no list of strings and numbers"
     if any(isinstance(label, float) and not math.isfinite(label) for label in labels) or len({*labels}) < len(labels):
         yield "a class is there twice, or is no number"
-    names, items, tensors = head.get("feature_names"), head.get("items"), head["tensors"]
+    names, items, tensors = head["feature_names"], head["items"], head["tensors"]
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         yield "its 'feature_names' are no list of strings"
-    if head.get("encoder") is not None:
+    if head["encoder"] is not None:
         yield from identity_problems(head["encoder"])
     if items is not None and not (isinstance(items, list) and all(map(_is_item, items))):
         yield "its 'items' are no list of numbers and texts"
