@@ -202,7 +202,7 @@ def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, r
     distance2 += 2 * (e * f * mine - e * g * gram[own] - f * g * cross)
     along = e * mine + f * rho - g * cross  # r . (A x - centre_m)
     share = float(gain) * (out.taken[index] * (1 + step))[:, None]
-    distance2 += share * along**2 / np.maximum(1 - share * rho, LEAST_LEVERAGE)
+    distance2 += along * (share * along) / np.maximum(1 - share * rho, LEAST_LEVERAGE)
     found: Doubles = np.maximum(distance2, 0.0)
     return found
 

@@ -24,6 +24,7 @@ NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, b
 PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
 BLOCK = 1024  # rows whose differences from their means are in memory at once
 FEW = 32  # float32 numbers that may be summed in float32
+FAR = 100.0  # how many times the spread of the examples their middle is from 0 where digits would be lost
 SAMPLE = 256  # rows that tell how far from the origin all lie
 
 
@@ -309,6 +310,22 @@ def extent_radius(squares: Array, count: Array) -> Array:
     It is 0 where no class has two examples: nothing is known about reach then.
     """
     return root(class_scatter(squares, count) * (1 + 1 / at_least(count, 1.0)))
+
+
+def far_middle(moments: Moments) -> Doubles | None:
+    """The middle (D,) of classes that lie far from 0 for their spread; None if they do not. NumPy only.
+
+    Squares of x then hold little of x - z: about the middle they hold all of it. Its numbers are those of float32, so
+    that subtracting it from rows of either precision, which lie about it, loses nothing.
+    """
+    middle = moments.mean.mean(axis=0)
+    away = moments.mean - middle
+    spread = (moments.squares.sum() + moments.count @ np.vecdot(away, away)) / moments.count.sum()
+    if middle @ middle <= FAR**2 * spread:
+        return None
+    largest = float(np.finfo(np.float32).max)
+    found: Doubles = np.where(np.abs(middle) < largest, np.clip(middle, -largest, largest).astype(np.float32), middle)
+    return found
 
 
 # Sums of many rows in plain NumPy, by index: in two passes, sums by sparse products, then squares about the means.
