@@ -114,5 +114,5 @@ def test_classes_have_no_order(order: Any, seed: int, dim: int) -> None:
 def test_unit_of_rows_of_any_size(array: Callable[[Any], Any]) -> None:
     rows = np.array([[3e200, -4e200], [3e-250, 4e-250], [0, 0], [3, 4]])
     found = np.asarray(unit(array(rows)))
-    np.testing.assert_allclose(found, [[0.6, -0.8], [0.6, 0.8], [0, 0], [0.6, 0.8]])
+    np.testing.assert_allclose(found, [[0.6, -0.8], [0.6, 0.8], [0.0, 0.0], [0.6, 0.8]])
     assert np.abs(np.asarray(unit(array(rows * 1e-17), 1e-12))[2:]).max() < 1e-12  # too short: left as they are

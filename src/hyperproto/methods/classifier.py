@@ -52,10 +52,7 @@ class Classifier(Cosine):
 
     def class_logits(self, x: Tensor) -> Tensor:
         """Score vectors against every training class, (..., n_classes)."""
-        if self.head == "linear":
-            scores = F.linear(x, self.weight, self.bias)
-        else:
-            scores = F.linear(unit(x), unit(self.weight))
+        scores = F.linear(x, self.weight, self.bias) if self.head == "linear" else F.linear(unit(x), unit(self.weight))
         return self.logits(scores)
 
     def loss(self, task: Task) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ Squares are about the mean, never about the origin, so nothing cancels however f
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -22,6 +23,7 @@ from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least,
 
 NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, but for rounding
 PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
+MANY = 16_384  # rows that are mapped at once
 BLOCK = 1024  # rows whose differences from their means are in memory at once
 FEW = 32  # float32 numbers that may be summed in float32
 FAR = 100.0  # how many times the spread of the examples their middle is from 0 where digits would be lost
@@ -129,6 +131,12 @@ class ExampleStatistics(Statistics, ABC):
     @abstractmethod
     def spread(self, values: Array) -> Array:
         """Give each example (..., S, D) the value of its class (..., N, D)."""
+
+    def mapped_lengths(self, linear_map: Callable[[Array], Array]) -> Array:
+        """||A r||^2 of the residuals r, mapped by A: (..., S)."""
+        xp = array_namespace(self.mean)
+        residual = linear_map(self.residual)
+        return xp.sum(residual * residual, axis=-1)
 
     def average(self, values: Array) -> Array:
         """Average `values` (..., S) of the examples over each class: (..., N)."""
@@ -238,6 +246,20 @@ class FlatStatistics(ExampleStatistics):
     def weighted_residual(self) -> Doubles:
         """The residual times the root of the weight."""
         return self.residual if (self.weights == 1).all() else self.residual * np.sqrt(self.weights)[:, None]
+
+    def mapped_lengths(self, linear_map: Callable[[Doubles], Doubles]) -> Doubles:
+        """||A r||^2 of the residuals, in blocks."""
+        lengths = np.empty(len(self.rows))
+        for start in range(0, len(lengths), MANY):
+            residual = linear_map(self.residual[start : start + MANY])
+            lengths[start : start + MANY] = np.sum(residual * residual, axis=-1)
+        return lengths
+
+    @cached_property
+    def length(self) -> Doubles:
+        """||mean|| of each class (N,)."""
+        length: Doubles = np.linalg.norm(self.mean, axis=-1)
+        return length
 
     @cached_property
     def lengths(self) -> Doubles:
