@@ -25,6 +25,7 @@ from benchmarks.encode_once import encode_once
 from benchmarks.entities import entities
 from benchmarks.estimators import estimators
 from benchmarks.image_input import image_input
+from benchmarks.many_classes import many_classes
 from benchmarks.measure import Measurement
 from benchmarks.memory import memory
 from benchmarks.relations import relations
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
         relations,
         entities,
         estimators,
+        many_classes,
         drawing,
         memory,
     )

@@ -53,3 +53,19 @@ def test_features_are_an_encoder_with_the_transform_behind_it() -> None:
     units = features(features.collate(prepared, np.array([2, 0])))
     torch.testing.assert_close(units.x, naive_unit(X[[2, 0]]))
     assert features.feature_shape == (2,)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float32, 1e30), (torch.float64, 1e250)])
+def test_unit_scales_vectors_of_any_size(dtype: torch.dtype, scale: float) -> None:
+    transform = FeatureTransform("unit", (2,))
+    for x in (X.to(dtype) * scale, X.to(dtype) / scale):
+        torch.testing.assert_close(transform(x), naive_unit(X.to(dtype)))
+
+
+def test_ordinary_vectors_are_scaled_as_torch_does() -> None:
+    x, y = (torch.randn(20, 7, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    ours, theirs = FeatureTransform("unit", (7,))(x), torch.nn.functional.normalize(y, dim=-1)
+    ours.square().cumsum(-1).sum().backward()
+    theirs.square().cumsum(-1).sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.equal(ours, theirs)
+    assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]

@@ -113,3 +113,23 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch
 
 def test_every_region_is_either_exported_or_refused() -> None:
     assert {region for region, _ in LINEAR} == set(REGIONS)
+
+
+@pytest.mark.parametrize("transform", ["unit", "center-unit"])
+def test_rows_of_any_size_are_scaled_in_the_graph_too(tmp_path: Path, transform: str) -> None:
+    x, y = blobs((8, 5, 6), dim=12, seed=1)
+    model = HypersphereClassifier(feature_transform=transform).fit(x, y)
+    model.export_onnx(tmp_path / "model.onnx")
+    q = (x * 1e25).astype(np.float32)
+    labels = run(tmp_path / "model.onnx", q)[0]["label"]
+    assert model.classes_[labels].tolist() == model.predict(q).tolist()
+
+
+def test_examples_far_from_the_origin_keep_their_digits(tmp_path: Path) -> None:
+    x, y = blobs((8, 5, 6), dim=12, seed=1)
+    q = (x + 1e6).astype(np.float32)
+    model = HypersphereClassifier(feature_transform="none", coverage=0.8).fit(q, y)
+    model.export_onnx(tmp_path / "model.onnx")
+    found, _ = run(tmp_path / "model.onnx", q)
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(q), atol=1e-4)
+    np.testing.assert_array_equal(found["plausible"], model.predict_set(q))

@@ -1,6 +1,7 @@
 """Encode once, score in blocks: the same answers as one episode at a time, and no item encoded twice."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hyperproto.decisions import Decision
 from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import (
     Contender,
     EncodedPool,
@@ -192,3 +193,22 @@ def test_its_own_episodes_and_any_where_nothing_is_fixed_are_served(make_blobs: 
     mixed = [EpisodeSampler(pool, way=way, shot=2, query=2)[0] for way in (3, 3, 4)]
     with pytest.raises(ConfigError, match="serves no other number, but these have 4"):  # not only the first counts
         check_shape(Fixed(feature_shape=(6,), n_classes=0, way=3, shot=2), mixed)
+
+
+@pytest.mark.parametrize("value", [3e20, 3e200])
+def test_vectors_whose_squares_cannot_be_represented_are_refused_by_row(
+    make_blobs: Callable[..., Pool], value: float
+) -> None:
+    pool = make_blobs()
+    items = np.asarray(pool.items).astype(np.float32 if value < 1e30 else np.float64)
+    items[11, 2] = -value
+    pool = replace(pool, items=items, name="vectors:large.npz")
+    episodes = EpisodeSampler(pool, way=3, shot=2, query=2, seed=0).draw(3)
+    encoded = EncodedPool.encode(Identity(shape=[6]), pool)
+    wanted = rf"vectors:large.npz: row 11 of the vectors holds -{value:.0e}; its squared distance cannot be represented"
+    for name in ("hyperproto", "cosine"):
+        method = make_method(name, feature_shape=(6,), n_classes=0)
+        with pytest.raises(DataError, match=wanted.replace("+", r"\+")):
+            list(predict_episodes(predictor(method, encoded), encoded, episodes))
+        answers = predict_episodes(predictor(method, encoded, "unit"), encoded, episodes)
+        assert all(bool(torch.isfinite(each.scores).all()) for each in answers)

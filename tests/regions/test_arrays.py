@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.regions import REGIONS, Region
+from hyperproto.regions.arrays import unit
 
 WAY = 4
 LABELS = np.array(
@@ -107,3 +108,11 @@ def test_classes_have_no_order(order: Any, seed: int, dim: int) -> None:
             after = results(region.fit(x, order[y], WAY, mode=mode), q)
             for a, b in zip(before[:4], after[:4], strict=True):
                 np.testing.assert_allclose(b[..., order], a, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("array", [np.asarray, array_api_strict.asarray])
+def test_unit_of_rows_of_any_size(array: Callable[[Any], Any]) -> None:
+    rows = np.array([[3e200, -4e200], [3e-250, 4e-250], [0, 0], [3, 4]])
+    found = np.asarray(unit(array(rows)))
+    np.testing.assert_allclose(found, [[0.6, -0.8], [0.6, 0.8], [0.0, 0.0], [0.6, 0.8]])
+    assert np.abs(np.asarray(unit(array(rows * 1e-17), 1e-12))[2:]).max() < 1e-12  # too short: left as they are

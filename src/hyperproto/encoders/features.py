@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders.augmentation import augmented
@@ -15,6 +14,7 @@ from hyperproto.encoders.base import Encoder, Units
 from hyperproto.encoders.device import moved
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.recipes import Augmentation
+from hyperproto.regions.arrays import unit
 from hyperproto.transforms import TRANSFORMS
 
 
@@ -60,7 +60,8 @@ class FeatureTransform(nn.Module):
                 x = x - center
             else:
                 raise ConfigError("center-unit: the mean of the training data is not known yet, and no other was given")
-        return F.normalize(x.flatten(start_dim=-n_axes), dim=-1).view_as(x)
+        scaled: Tensor = unit(x.flatten(start_dim=-n_axes)).view_as(x)
+        return scaled
 
 
 class Features(Encoder):

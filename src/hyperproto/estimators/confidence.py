@@ -31,7 +31,9 @@ from hyperproto.regions.left_out import LeftOut, left_out_measures
 from hyperproto.regions.statistics import Statistics, class_scatter, pooled_scatter, shrunk_scatter, sum_by_label
 
 MOST_SCORES = 2_000_000  # examples times classes that one number is fitted to; beyond, evenly spaced examples do
-MOST_PSEUDO_SCORES = 500_000  # pseudo-examples times classes
+LEAST_JUDGED = 100  # evenly spaced examples, and pseudo-examples, however many classes there are
+MOST_PSEUDO_SCORES = 500_000  # pseudo-examples times classes, where a class has more than one
+BLOCK = 1 << 18  # scores that are worked on at once
 PSEUDO_WEIGHT = 2.0  # how many examples the pseudo-examples count for; chosen on FewRel's validation sets
 WIDEST = 1e4  # the temperature lies within this factor of the spread of the measure
 ROUNDING = 1e-9
@@ -66,11 +68,16 @@ def _judged(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indice
     """The examples that can be left out, or evenly spaced ones that stand for all: measures (n, N) and weights."""
     stats = left_out.stats
     alike = np.flatnonzero(left_out.has_siblings)
-    index = alike[:: max(1, math.ceil(len(alike) * len(stats.count) / MOST_SCORES))]
+    index = alike[:: max(1, math.ceil(len(alike) / number_judged(len(stats.count))))]
     weights = stats.weights[index]
     if len(index) < len(alike):
         weights = weights * (stats.weights[alike].sum() / weights.sum())
     return index, left_out_measures(left_out, region, form, index, fair=True), weights
+
+
+def number_judged(way: int) -> float:
+    """How many examples stand for all of them, so that the work grows with the number of classes and no faster."""
+    return max(LEAST_JUDGED, MOST_SCORES / way)
 
 
 def platt_target(number: float) -> float:
@@ -87,25 +94,35 @@ def fit_temperature(
     that does not compete for a row, -1 for none. The loss is convex in 1 / T.
     """
     at = np.arange(len(labels))
-    out = np.zeros(measures.shape, dtype=bool)
-    if without is not None:
-        out[at[without >= 0], without[without >= 0]] = True
-    gap = np.where(out, 0.0, measures - measures[at, labels][:, None])  # of each class above the own one
-    spread = float(np.average(np.abs(gap).mean(axis=1), weights=weights))
+    out = np.full(len(labels), -1) if without is None else without  # (R,)
+    left = np.flatnonzero(out >= 0)
+    gap = measures - measures[at, labels][:, None]  # of each class above the own one
+    gap[left, out[left]] = 0.0
+    size = max(1, BLOCK // gap.shape[1])
+    parts = [slice(start, start + size) for start in range(0, len(gap), size)]
+    spread = float(np.average(np.concatenate([np.abs(gap[part]).mean(axis=1) for part in parts]), weights=weights))
     if spread == 0:
         return 1.0  # every class is measured alike: any temperature gives chance
     gap /= spread
-    out[at, labels] = True
-    wanted = weights @ (np.where(out, np.inf, gap).min(axis=1) * (1 - target))
-    out[at, labels] = False
+    gap[left, out[left]] = np.inf
+    gap[at, labels] = np.inf
+    wanted = weights @ (gap.min(axis=1) * (1 - target))
+    gap[left, out[left]] = 0.0
+    gap[at, labels] = 0.0
+
+    def expected(part: slice, log_beta: float) -> Doubles:
+        """The mean of the gap over the classes (B,), each as likely as it is at inverse temperature beta."""
+        power = -np.exp(log_beta) * gap[part]
+        here = np.flatnonzero(out[part] >= 0)
+        power[here, out[part][here]] = -np.inf
+        power -= power.max(axis=1, keepdims=True)
+        np.exp(power, out=power)
+        mean: Doubles = np.einsum("ij,ij->i", power, gap[part]) / power.sum(axis=1)
+        return mean
 
     def slope(log_beta: float) -> float:
         """d loss / d beta at inverse temperature beta."""
-        power = np.where(out, -np.inf, -np.exp(log_beta) * gap)
-        power -= power.max(axis=1, keepdims=True)
-        np.exp(power, out=power)
-        expected = np.einsum("ij,ij->i", power, gap) / power.sum(axis=1)
-        return float(wanted - weights @ expected)
+        return float(wanted - weights @ np.concatenate([expected(part, log_beta) for part in parts]))
 
     low, high = -math.log(WIDEST), math.log(WIDEST)
     if slope(low) >= 0:
@@ -125,14 +142,18 @@ class PseudoExamples:
 
 
 def pseudo_examples(stats: Statistics, ratio: float, directions: bool) -> PseudoExamples:
-    """Place examples of each class; `ratio` is k. Two classes have no third to borrow from: they get their means."""
+    """Place examples of each class; `ratio` is k. Two classes have no third to borrow from: they get their means.
+
+    Of very many classes, evenly spaced ones get an example.
+    """
     way = len(stats.count)
     if way < 3:
         return PseudoExamples(stats.mean, np.arange(way), np.full(way, -1))
     number = max(1, min(way - 1, MOST_PSEUDO_SCORES // way**2))
     offsets = np.linspace(1, way - 1, number).astype(np.intp)
-    labels = np.repeat(np.arange(way), number)
-    borrowed = (labels + np.tile(offsets, way)) % way
+    chosen = np.linspace(0, way - 1, min(way, int(number_judged(way)))).astype(np.intp)
+    labels = np.repeat(chosen, number)
+    borrowed = (labels + np.tile(offsets, len(chosen))) % way
     middle = stats.mean.mean(axis=0)
     away, own, other = stats.mean - middle, stats.count[labels], stats.count[borrowed]
     length = np.sqrt((1 + 1 / (own + ratio)) / (1 / ratio + 1 / other))  # of v (1 + 1 / (K + k)) to v (1 / k + 1 / K')
@@ -188,28 +209,87 @@ class Conformal:
         alone = by_class & (rank(coverage, number) <= number + ROUNDING)  # classes with enough examples of their own
         pooled = quantile(scores, judged, coverage)
         found = np.where(alone, np.inf, pooled * self.scale)
-        for n in np.flatnonzero(alone | guarantee):
-            own = stats.labels == n
+        for n in np.flatnonzero(alone):
+            own = self.members(n)
             if guarantee:
-                of = own if alone[n] else np.ones_like(own)
-                found[n] = quantile(self._reach(n)[of], judged[of], coverage)
+                found[n] = quantile(self.reach_from_own[own], judged[own], coverage)
             else:
                 found[n] = quantile(scores[own], judged[own], coverage) * self.scale[n]
+        if guarantee and not alone.all():
+            reach = _PooledReach(self, judged, coverage)
+            for n in np.flatnonzero(~alone):
+                found[n] = reach.quantile(n)
         return found
 
-    def _reach(self, n: Any) -> Doubles:
-        """The distance to class n (S,) beyond which jackknife+ counts each example against a new one.
+    def members(self, n: Any) -> Indices:
+        """The examples of class n."""
+        order, borders = self._by_class
+        return order[borders[n] : borders[n + 1]]
 
-        For an example of the class, jackknife+ measures the new one from the mean without that example. It is nearer to
-        that than to the mean of all by no more than the step between the two.
+    @cached_property
+    def _by_class(self) -> tuple[Indices, Indices]:
+        labels = self.left_out.stats.labels
+        order = np.argsort(labels, kind="stable")
+        return order, np.searchsorted(labels[order], np.arange(len(self.left_out.stats.count) + 1))
+
+    @cached_property
+    def reach_from_own(self) -> Doubles:
+        """The distance to its own class (S,) beyond which jackknife+ counts each example against a new one.
+
+        Jackknife+ measures the new one from the mean without that example. It is nearer to that than to the mean of all
+        by no more than the step between the two.
         """
-        stats, out = self.left_out.stats, self.left_out
-        own = class_scatter(stats.squares, stats.count)[n]
-        known = np.isfinite(self.scores)
-        reach = np.where(known, self.scores, 0.0) * scale(own, self.pooled, stats.count[n])
-        wider = np.sqrt(out.distance2) + out.step * np.sqrt(stats.lengths)
-        found: Doubles = np.where(known, np.where(stats.labels == n, wider, reach), np.inf)
+        out = self.left_out
+        wider = np.sqrt(out.distance2) + out.step * np.sqrt(out.stats.lengths)
+        found: Doubles = np.where(np.isfinite(self.scores), wider, np.inf)
         return found
+
+
+class _PooledReach:
+    """For each class, the quantile over all examples of the distance beyond which jackknife+ counts an example.
+
+    An example i of another class counts beyond s_i sqrt(a_n + b_n p_i): s_i is its score, p_i the pooled scatter
+    without it. All p_i are much alike, so that the order is almost that of s_i for every class: examples are sorted
+    once, and only those that may change places about the quantile are looked at again.
+    """
+
+    def __init__(self, conformal: Conformal, judged: Doubles, coverage: float) -> None:
+        scores, stats = conformal.scores, conformal.left_out.stats
+        self.conformal, self.judged, self.count = conformal, judged, stats.count
+        self.own = class_scatter(stats.squares, stats.count)
+        self.needed = float(rank(coverage, judged.sum())) - ROUNDING
+        known = np.flatnonzero(np.isfinite(scores))
+        self.order = known[np.argsort(scores[known], kind="stable")]
+        self.scores, self.scatter = scores[self.order], conformal.pooled[self.order]
+        self.labels, self.weights = stats.labels[self.order], judged[self.order]
+        self.reached = np.cumsum(self.weights)
+        self.bounds = np.array([self.scatter.min(initial=np.inf), self.scatter.max(initial=0.0)])
+        self.place = np.full(len(scores), len(scores))  # of each example in that order
+        self.place[self.order] = np.arange(len(self.order))
+
+    def quantile(self, n: Any) -> float:
+        """That of class n; infinite if there are too few examples."""
+        if not len(self.order) or self.reached[-1] < self.needed:
+            return math.inf
+        members = self.conformal.members(n)
+        weight, own = self.judged[members], self.conformal.reach_from_own[members]
+        total = weight[np.isfinite(own)].sum()
+        least, most = self._reach(n, self.bounds)  # of an example of score 1
+        # Wherever the class's own examples come, the quantile lies between those of these two scores.
+        places = np.searchsorted(self.reached, [self.needed - total, self.needed + total])
+        low, high = self.scores[np.minimum(places, len(self.order) - 1)]
+        start = np.searchsorted(self.scores, low * least / most * (1 - ROUNDING))
+        stop = np.searchsorted(self.scores, high * most / least * (1 + ROUNDING), side="right")
+        others = start + np.flatnonzero(self.labels[start:stop] != n)
+        reach = self.scores[others] * self._reach(n, self.scatter[others])
+        below = (self.reached[start - 1] if start else 0.0) - weight[self.place[members] < start].sum()
+        values, weights = np.concatenate([reach, own]), np.concatenate([self.weights[others], weight])
+        order = np.argsort(values, kind="stable")
+        place = int(np.searchsorted(below + np.cumsum(weights[order]), self.needed))
+        return float(values[order[place]]) if place < len(order) else math.inf
+
+    def _reach(self, n: Any, scatter: Doubles) -> Doubles:
+        return scale(self.own[n], scatter, self.count[n])
 
 
 def class_scales(stats: Statistics) -> Doubles:

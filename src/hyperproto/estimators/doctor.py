@@ -20,7 +20,8 @@ from scipy.special import ndtr
 
 from hyperproto.estimators.confidence import class_scales
 from hyperproto.estimators.model import Model, blocks
-from hyperproto.regions.arrays import Doubles, Indices, row_squares, squared_distance
+from hyperproto.estimators.neighbours import nearest_others
+from hyperproto.regions.arrays import Doubles, Indices, row_squares
 from hyperproto.regions.left_out import left_out_measures
 from hyperproto.regions.statistics import FlatStatistics, covering_radii, moments_of
 from hyperproto.reports.text_table import TextTable, folded
@@ -28,6 +29,7 @@ from hyperproto.reports.text_table import TextTable, folded
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
 COVERED = 0.8  # share of a class's examples that its circle covers in a figure
 LEAST_ODDS = 10.0  # of another label to the given one, where the given one is doubted
+MOST_JUDGED = 50_000_000  # examples times classes that are compared to find wrong labels
 OUTLYING = 3.5  # how many robust standard deviations above the median a score is out of the ordinary
 MOST_LISTED = 10  # examples of each kind that a table lists
 WIDEST = 40  # characters of a label
@@ -201,11 +203,14 @@ def _outlying(model: Model, labels: list[Any]) -> tuple[OutlyingExample, ...]:
 
 
 def _mislabelled(model: Model, labels: list[Any]) -> tuple[MislabelledExample, ...]:
-    """Examples whose label the others doubt."""
+    """Examples whose label the others doubt; of very many, those farthest from their class are looked at."""
     stats, numbers, found = model.stats, _numbers(model), []
     judged = np.flatnonzero(model.left_out.has_siblings)
     if len(labels) == 1 or not len(judged):
         return ()
+    most = MOST_JUDGED // len(labels)
+    if len(judged) > most:
+        judged = np.sort(judged[np.argsort(-model.conformal.scores[judged], kind="stable")[:most]])
     for part in blocks(len(judged), len(labels)):
         index = judged[part]
         measures = left_out_measures(model.left_out, model.region, model.form, index, fair=True)
@@ -239,11 +244,7 @@ class Confusion:
     def rival(self) -> Indices:
         """The class whose true mean is nearest."""
         means = self.stats.mean - self.stats.mean.mean(axis=0)
-        noise = np.nan_to_num(self.scatter / self.stats.count)
-        apart = squared_distance(means, means) - noise - noise[:, None]
-        np.fill_diagonal(apart, np.inf)
-        nearest: Indices = apart.argmin(axis=1)
-        return nearest
+        return nearest_others(means, np.nan_to_num(self.scatter / self.stats.count))
 
     @cached_property
     def distance(self) -> Doubles:
@@ -271,9 +272,8 @@ class Confusion:
         """The scatter of an example along the line to the rival."""
         stats = self.stats
         direction = self._between / np.where(self.distance > 0, self.distance, 1.0)[:, None]
-        squares = np.zeros(len(stats.count))
-        for part in blocks(len(stats.rows), len(squares)):
-            squares += stats.weights[part] @ (stats.residual[part] @ direction.T) ** 2
+        product = stats.weighted_residual.T @ stats.weighted_residual  # (D, D)
+        squares = np.maximum(np.vecdot(direction @ product, direction), 0.0)
         share = squares / stats.squares.sum() if stats.scattered else np.full(len(squares), np.nan)
         sigma: Doubles = np.sqrt(share * (self.scatter + self.scatter[self.rival]) / 2)
         return sigma

@@ -21,6 +21,7 @@ from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
+from hyperproto.estimators.ranges import all_in_range, check_answers, check_range
 from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
@@ -216,12 +217,15 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         best = np.empty(len(X), dtype=np.intp)
         for part, rows in model.each_block(X):
             scores = model.scores(rows)
+            likeliest = scores.argmax(axis=1)
+            check_answers(scores[np.arange(len(rows)), likeliest], X, part.start)
             if self.coverage is not None:
-                plausible = model.distance(rows) <= model.thresholds
+                distance = model.distance(rows)
+                check_answers(distance, X, part.start)
+                plausible = distance <= model.thresholds
                 scores = np.where(plausible, scores, -np.inf)
-                best[part] = np.where(plausible.any(axis=1), scores.argmax(axis=1), len(model.classes))
-            else:
-                best[part] = scores.argmax(axis=1)
+                likeliest = np.where(plausible.any(axis=1), scores.argmax(axis=1), len(model.classes))
+            best[part] = likeliest
         return labels[best]
 
     def predict_proba(self, X: Any) -> Floats:
@@ -230,7 +234,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         probability = np.empty((len(X), len(model.classes)), X.dtype)
         for part, rows in model.each_block(X):
             power = model.scores(rows) / model.temperature
-            power -= power.max(axis=1, keepdims=True)
+            most = power.max(axis=1, keepdims=True)
+            check_answers(most, X, part.start)
+            power -= most
             np.exp(power, out=power)
             probability[part] = power / power.sum(axis=1, keepdims=True)
         return probability
@@ -243,18 +249,27 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def measure(self, X: Any) -> Floats:
         """How far outside each region each row lies (n, n_classes): lower is more likely."""
         model, X = self._model(), self._rows(X)
-        return np.concatenate([model.measure(rows) for _, rows in model.each_block(X)])
+        measured = np.concatenate([model.measure(rows) for _, rows in model.each_block(X)])
+        check_answers(measured, X)
+        return measured
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:
         """Which classes are plausible for each row (n, n_classes): several, one, or none of these. Needs a coverage."""
         model, X = self._model(), self._rows(X)
         thresholds = model.thresholds
-        return np.concatenate([model.distance(rows) <= thresholds for _, rows in model.each_block(X)])
+        plausible = np.empty((len(X), len(model.classes)), dtype=bool)
+        for part, rows in model.each_block(X):
+            distance = model.distance(rows)
+            check_answers(distance, X, part.start)
+            plausible[part] = distance <= thresholds
+        return plausible
 
     def novelty(self, X: Any) -> Floats:
         """How unlike every class each row is (n,): its least distance to a mean, 1 being usual for an example."""
         model, X = self._model(), self._rows(X)
-        return np.concatenate([model.novelty(rows) for _, rows in model.each_block(X)])
+        novelty = np.concatenate([model.novelty(rows) for _, rows in model.each_block(X)])
+        check_answers(novelty, X)
+        return novelty
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows that are given their label; a rejected row is right if its label is the reject label."""
@@ -277,7 +292,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @property
     def centers_(self) -> NDArray[np.float64]:
         """The centre of each region (N, D), in the whitened space if "bayes"."""
-        return np.asarray(self._model().region.center)
+        return np.asarray(self._model().region_in_place.center)
 
     @property
     def radii_(self) -> NDArray[np.float64]:
@@ -292,7 +307,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @property
     def means_(self) -> NDArray[np.float64]:
         """The mean of each class (N, D), after the feature transform."""
-        return np.asarray(self._model().moments.mean)
+        return self._model().means
 
     @property
     def mean_(self) -> NDArray[np.float64]:
@@ -303,7 +318,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @property
     def region_(self) -> Region:
         """The fitted region."""
-        return self._model().region
+        return self._model().region_in_place
 
     @property
     def temperature_(self) -> float:
@@ -429,7 +444,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self._check_fitted()
         if self._is_plain(X):
             return X  # type: ignore[no-any-return]
-        rows: Floats = validate_data(self, X, reset=False, dtype=FLOATS)
+        with np.errstate(invalid="ignore"):  # scikit-learn's sum of large numbers
+            rows: Floats = validate_data(self, X, reset=False, dtype=FLOATS)
+        if not self._memory.unit and self._chosen().feature_transform != "center-unit":
+            check_range(rows)
         return rows
 
     def _is_plain(self, X: Any) -> bool:
@@ -441,7 +459,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             and len(X) > 0
             and X.shape[1] == getattr(self, "n_features_in_", -1)
             and not hasattr(self, "feature_names_in_")
-            and bool(np.isfinite(X).all() if X.size < 10_000 else np.isfinite(X.sum()))
+            and all_in_range(X)
         )
 
     def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
@@ -452,7 +470,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             y = quick
         else:
             later = reset and sample_weight is None  # `fit` sees from the means whether all rows are finite
-            X, y = validate_data(self, X, y, reset=reset, dtype=FLOATS, ensure_all_finite=not later)
+            with np.errstate(invalid="ignore"):
+                X, y = validate_data(self, X, y, reset=reset, dtype=FLOATS, ensure_all_finite=not later)
         weights = None if sample_weight is None else _weights(sample_weight, len(X))
         return (X, *encode(y), weights)
 

@@ -22,7 +22,8 @@ from numpy.typing import DTypeLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from hyperproto.errors import DataError
-from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices
+from hyperproto.estimators.ranges import check_range
+from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices, shortest_plain
 from hyperproto.regions.statistics import Moments, means_of, moments_of, squares_about
 
 LABEL_TYPES = (str, int, float, bool)  # also what JSON can hold
@@ -85,17 +86,29 @@ def label_array(labels: Iterable[Any]) -> NDArray[Any]:
     return np.array(labels)
 
 
-def unit_rows(X: Floats, out: Floats | None = None) -> Floats:
-    """Scale each row to length 1, into `out` if given; one without a direction is left as it is."""
-    length = np.sqrt(np.vecdot(X, X))[:, None]
-    length[length < SHORTEST] = 1.0
-    scaled: Floats = np.divide(X, length, out=out)
+def unit_rows(X: Floats, out: Floats | None = None, shortest: float = 0.0) -> Floats:
+    """Scale each row to length 1, into `out` if given; one without a direction is left as it is.
+
+    That is a row of zeros, or one not longer than `shortest`. A row whose squares are too large or too small for its
+    type is first divided by a power of two near its largest number, which loses nothing.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.sqrt(np.vecdot(X, X))
+        odd = np.flatnonzero(~((length > max(shortest, shortest_plain(X.dtype))) & (length < np.inf)))
+        if len(odd):
+            peak = np.abs(X[odd]).max(axis=1)
+            length[odd] = 1.0
+            odd, peak = odd[peak > shortest], peak[peak > shortest]
+            X = X.copy()
+            X[odd] = np.ldexp(X[odd], -np.frexp(peak)[1][:, None])
+            length[odd] = np.sqrt(np.vecdot(X[odd], X[odd]))
+        scaled: Floats = np.divide(X, length[:, None], out=out)
     return scaled
 
 
 def centered_unit_rows(X: Floats, mean: Doubles) -> Floats:
-    """Subtract `mean`, in double precision, then scale to length 1."""
-    return unit_rows(X - mean).astype(X.dtype, copy=False)
+    """Subtract `mean`, in double precision, then scale to length 1; what is left of `mean` by rounding stays small."""
+    return unit_rows(X - mean, shortest=SHORTEST * float(np.abs(mean).max())).astype(X.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +192,8 @@ class Memory:
             present = np.unique(codes)
             labels, codes = [labels[i] for i in present], np.searchsorted(present, codes)
         fresh = not self.labels
+        if not self.unit:
+            check_range(X, numbers, fresh)
         slots = self._slots(labels)
         kept = None
         if self.support is not None:

@@ -14,7 +14,7 @@ from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows,
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.left_out import LeftOut
-from hyperproto.regions.statistics import FlatStatistics, moments_of
+from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
 BLOCK = 1 << 21  # scores in memory at once
 ROWS = 4096  # and rows at most: more would leave the cache
@@ -58,13 +58,24 @@ class Model:
         return self.memory.examples
 
     @cached_property
+    def origin(self) -> Doubles | None:
+        """Where prepared rows are measured from, if the examples lie far from 0: squares then keep their digits."""
+        return None if self.centered or self.memory.unit else far_middle(self.memory.moments)
+
+    @cached_property
     def moments(self) -> Moments:
         """Of the rows as the region sees them."""
         if self.centered:
             stats = self.stats
             return Moments(stats.count, stats.mean, stats.squares)
-        all_slots = self.memory.moments
-        return Moments(all_slots.count[self.order], all_slots.mean[self.order], all_slots.squares[self.order])
+        count, mean, squares = (getattr(self.memory.moments, part)[self.order] for part in ("count", "mean", "squares"))
+        return Moments(count, mean if self.origin is None else mean - self.origin, squares)
+
+    @property
+    def means(self) -> Doubles:
+        """The mean of each class (N, D), after the feature transform."""
+        mean: Doubles = np.asarray(self.moments.mean)
+        return mean if self.origin is None else mean + self.origin
 
     @cached_property
     def stats(self) -> FlatStatistics:
@@ -72,7 +83,7 @@ class Model:
         examples = self.examples
         labels, rows = np.argsort(self.order)[examples.slots], examples.rows
         if not self.centered:
-            return FlatStatistics.of(rows, labels, examples.weights, self.moments)
+            return FlatStatistics.of(self._from_origin(rows), labels, examples.weights, self.moments)
         rows = centered_unit_rows(rows, self.mean)
         moments = moments_of(rows, labels, examples.weights, len(self.order))
         return FlatStatistics.of(rows, labels, examples.weights, moments)
@@ -81,6 +92,11 @@ class Model:
     def region(self) -> Region:
         """The fitted region; a cone that needs no examples has no extent here."""
         return self.form.fit(self.stats if self.centered or self.form.needs_examples else self.moments)
+
+    @property
+    def region_in_place(self) -> Region:
+        """The fitted region, for rows after the feature transform: that of prepared rows, moved to where they were."""
+        return self.region if self.origin is None else self.region.moved(self.origin)
 
     @cached_property
     def region_with_extent(self) -> Region:
@@ -150,26 +166,32 @@ class Model:
         """Rows as the region sees them."""
         if self.centered:
             return centered_unit_rows(X, self.mean)
-        return unit_rows(X) if self.memory.unit else X
+        return unit_rows(X) if self.memory.unit else self._from_origin(X)
+
+    def _from_origin(self, X: Floats) -> Floats:
+        return X if self.origin is None else X - self.origin.astype(X.dtype)
 
     def scores(self, rows: Floats) -> Floats:
         """Larger is more likely (n, N), right up to a number that all classes of a prepared row share."""
         if self.linear is None:
             return -self._measure(rows)
-        scores: Floats = self._cast("linear", rows.dtype).scores(rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores: Floats = self._cast("linear", rows.dtype).scores(rows)
         return scores
 
     def measure(self, rows: Floats) -> Floats:
         """The measure of prepared rows (n, N)."""
         if self.linear is None:
             return self._measure(rows)
-        measured: Floats = self._cast("linear", rows.dtype).measure(rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            measured: Floats = self._cast("linear", rows.dtype).measure(rows)
         return measured
 
     def distance(self, rows: Floats) -> Floats:
         """Distance of prepared rows to the means (n, N)."""
-        squared = self._cast("squared_distances", rows.dtype).measure(rows)
-        distance: Floats = np.sqrt(np.maximum(squared, 0.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            squared = self._cast("squared_distances", rows.dtype).measure(rows)
+            distance: Floats = np.sqrt(np.maximum(squared, 0.0))
         return distance
 
     def novelty(self, rows: Floats) -> Floats:

@@ -54,10 +54,13 @@ def _transform(graph: "_Graph", model: Model) -> str:
     if model.centered:
         x = graph.add("Sub", x, graph.constant(model.mean))
     elif not model.memory.unit:
-        return x
+        return x if model.origin is None else graph.add("Sub", x, graph.constant(model.origin))
+    shortest = SHORTEST * float(np.abs(model.mean).max()) if model.centered else 0.0
+    peak = graph.add("ReduceMax", graph.add("Abs", x), axes=[1], keepdims=1)  # so that no square overflows
+    some = graph.add("Greater", peak, graph.constant(np.array(shortest)))
+    x = graph.add("Div", x, graph.add("Where", some, peak, graph.constant(np.array(1.0))))
     length = graph.add("ReduceL2", x, axes=[1], keepdims=1)
-    short = graph.add("Less", length, graph.constant(np.array(SHORTEST)))
-    return graph.add("Div", x, graph.add("Where", short, graph.constant(np.array(1.0)), length))
+    return graph.add("Div", x, graph.add("Where", some, length, graph.constant(np.array(1.0))))
 
 
 def _rejecting(graph: "_Graph", model: Model, x: str, scores: str) -> list[Any]:

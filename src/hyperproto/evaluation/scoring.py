@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from hyperproto.encoders.base import offsets_of, rows_between
 from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation.predictor import Predictor
 from hyperproto.methods import Method, Task, TaskItems, gather_task
 from hyperproto.problems import Answers, Measurement, Tags, problem_of
 from hyperproto.problems.tagging import tags_of
+from hyperproto.regions.arrays import largest_square
 
 BLOCK_BYTES = 8 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
@@ -43,6 +45,30 @@ class EncodedPool:
             return encoder.encode_all(encoder.prepared(pool), progress)
 
         return cls(pool, encoder, cached_units(encoder, pool, None, encode) if cached else encode())
+
+    def check_range(self) -> None:
+        """Refuse vectors whose squared distances cannot be represented, by row and value."""
+        if self._out_of_range is not None:
+            row, value = self._out_of_range
+            raise DataError(
+                f"{self.pool.name}: row {row} of the vectors holds {value:.3g}; its squared distance cannot be "
+                f"represented in {str(self.units.x.dtype).removeprefix('torch.')}: scale the vectors, or use "
+                "transform 'unit'"
+            )
+
+    @cached_property
+    def _out_of_range(self) -> tuple[int, float] | None:
+        """The first row that is too long, and its largest number."""
+        x = self.units.x.flatten(1)
+        size = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
+        most = largest_square(x.dtype, torch)
+        for start in range(0, len(x), size):
+            rows = x[start : start + size]
+            wrong = torch.linalg.vecdot(rows, rows) >= most
+            if bool(wrong.any()):
+                row = int(wrong.int().argmax())
+                return start + row, float(rows[row, rows[row].abs().argmax()])
+        return None
 
     @classmethod
     def unread(cls, encoder: Encoder, pool: Pool) -> "EncodedPool":
@@ -101,6 +127,8 @@ def score_episodes(
 ) -> Iterator[tuple[Task, Tensor]]:
     """Yield, block by block, tasks of some of the episodes and the scores of their queries, (B, Q, N)."""
     check_shape(predictor.method, episodes)
+    if predictor.features.transform.kind == "none":
+        encoded.check_range()
     predictor.eval()
     predictor.method.read_pool(encoded.pool)
     done = 0

@@ -11,6 +11,7 @@ from hyperproto.data import Pool
 from hyperproto.encoders import Features
 from hyperproto.methods.cosine import Cosine
 from hyperproto.methods.task import Task
+from hyperproto.regions.arrays import unit
 
 
 class Classifier(Cosine):
@@ -51,10 +52,7 @@ class Classifier(Cosine):
 
     def class_logits(self, x: Tensor) -> Tensor:
         """Score vectors against every training class, (..., n_classes)."""
-        if self.head == "linear":
-            scores = F.linear(x, self.weight, self.bias)
-        else:
-            scores = F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1))
+        scores = F.linear(x, self.weight, self.bias) if self.head == "linear" else F.linear(unit(x), unit(self.weight))
         return self.logits(scores)
 
     def loss(self, task: Task) -> dict[str, Tensor]:

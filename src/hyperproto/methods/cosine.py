@@ -1,11 +1,11 @@
 """Cosine prototypes: the strong simple baseline."""
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
+from hyperproto.regions.arrays import unit
 
 
 class Cosine(Method):
@@ -20,7 +20,8 @@ class Cosine(Method):
     def scores(self, task: Task) -> Tensor:
         """Cosine of each query with each mean."""
         center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
-        return F.normalize(task.query, dim=-1) @ F.normalize(center, dim=-1).mT
+        cosine: Tensor = unit(task.query) @ unit(center).mT
+        return cosine
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
         """Minus the largest cosine. It has a meaning of its own, and tells more than its softmax at any temperature."""

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import Cone, cone_overlap_loss
+from hyperproto.regions.arrays import unit
 
 
 class HyperProtoCone(StoredRegions):
@@ -37,7 +37,7 @@ class HyperProtoCone(StoredRegions):
         """Means of unit vectors, or of raw ones."""
         if self.mean_of == "raw":
             return super().episode_centers(task)
-        return super().episode_centers(replace(task, support=F.normalize(task.support, dim=-1)))
+        return super().episode_centers(replace(task, support=unit(task.support)))
 
     def region(self, center: Tensor, radius: Tensor) -> Cone:
         """Make cones of stored directions and angles."""

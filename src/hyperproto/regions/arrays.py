@@ -1,5 +1,6 @@
 """The few array functions that every region shares; each has a finite value and a finite gradient everywhere."""
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ Floats = NDArray[np.floating[Any]]  # NumPy's alone, in either precision
 Doubles = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-SHORTEST = 1e-12  # a vector shorter than this has no direction
+SHORTEST = 1e-12  # a mean of unit vectors that is shorter than this has no direction
 
 
 def at_least(x: Array, floor: Array | float) -> Array:
@@ -38,11 +39,31 @@ def root(x: Array) -> Array:
     return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1.0)), 0.0)
 
 
-def unit(x: Array) -> Array:
-    """Rows scaled to length 1. A row shorter than SHORTEST has no direction and is left as it is, 0 for all we know."""
+def unit(x: Array, shortest: float = 0.0) -> Array:
+    """Rows scaled to length 1, however large or small their numbers. A row of zeros has no direction and stays.
+
+    So does a row shorter than `shortest`, such as a mean of directions that cancel: it is 0 for all we know. Rows whose
+    squares a float cannot hold are first divided by their largest number; all others are as if that were not there.
+    """
     xp = array_namespace(x)
-    length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
-    return x / xp.where(length < SHORTEST, 1.0, length)
+    with np.errstate(over="ignore"):
+        length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
+    odd = ~((length > shortest_plain(x.dtype, xp)) & (length < math.inf)) & ~(length < shortest)
+    if bool(xp.any(odd)):
+        peak = xp.max(xp.abs(x.detach() if hasattr(x, "detach") else x), axis=-1, keepdims=True)
+        x = x / xp.where(odd & (peak > 0), peak, 1.0)
+        length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
+    return x / xp.where((length < shortest) | (length == 0), 1.0, length)
+
+
+def shortest_plain(dtype: Any, xp: Any = np) -> float:
+    """The length below which the squares of a row lose digits, as numbers too small for the type."""
+    return 1e4 * math.sqrt(float(xp.finfo(dtype).smallest_normal))
+
+
+def largest_square(dtype: Any, xp: Any = np) -> float:
+    """The largest ||x||^2 of rows whose squared distances, and the sums of them, a type can hold."""
+    return float(float(xp.finfo(dtype).max) ** 0.95)
 
 
 def row_squares(x: Array) -> Array:

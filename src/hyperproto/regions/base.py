@@ -7,7 +7,7 @@ replaces where it knows better. `hyperproto.testing.check_region` holds it to th
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from array_api_compat import array_namespace
@@ -78,6 +78,10 @@ class Region(ABC):
     def linear(self, middle: Array = None) -> "LinearForm":
         """The same classifier as weights and bias; with products about `middle` (D,), which loses less to rounding."""
         raise ConfigError(f"the measure of this {type(self).__name__} is not linear in x; use `measure`")
+
+    def moved(self, by: Array) -> Self:
+        """The same region, all of whose points are moved by `by` (D,)."""
+        return replace(self, center=self.center + by)  # type: ignore[type-var] # every region is a dataclass
 
     def inside(self, x: Array) -> Array:
         """Whether each query lies within the reach of each class: booleans (..., Q, N)."""

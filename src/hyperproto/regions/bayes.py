@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import ConfigError
-from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, at_most, positive, root
+from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, at_most, positive, root, row_squares
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import ExampleStatistics, trust
 from hyperproto.regions.whitening import Whitening, within_class_whitening
@@ -89,8 +89,7 @@ def leave_one_out(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> A
     xp = array_namespace(stats.mean)
     count = stats.count
     factor = xp.where(count > 1, count / at_least(count - 1, 1.0), 0.0)  # (..., N)
-    residual = whiten(stats.residual)
-    d = xp.sum(residual * residual, axis=-1) * stats.spread(factor[..., None])[..., 0]
+    d = stats.mapped_lengths(whiten) * stats.spread(factor[..., None])[..., 0]
     return d / at_least(1 - gain[..., None] * d, LEAST_LEVERAGE)
 
 
@@ -108,13 +107,18 @@ def moment_ratio(
     """k = within / between variance (...) by moments: five fixed-point steps from `start`, kept within bounds."""
     xp = array_namespace(mean)
     away = mean - weighted_mean(count, mean)  # near their middle, so that little cancels below
-    products, length = away @ away.mT, xp.sum(away * away, axis=-1)  # (..., N, N), (..., N)
+    length = xp.sum(away * away, axis=-1)  # (..., N)
+    few = mean.shape[-2] <= mean.shape[-1]
+    products = away @ away.mT if few else None  # (..., N, N), unless that is larger than the means themselves
     k = start
     for _ in range(5):
         w = count / (count + k[..., None])  # (..., N)
         total = at_least(xp.sum(w, axis=-1), SMALL)
-        own, common = xp.sum(w * length, axis=-1), xp.sum(w * (products @ w[..., None])[..., 0], axis=-1)
-        spread = own - common / total  # of the means about their weighted mean
+        if products is not None:
+            common = xp.sum(w * (products @ w[..., None])[..., 0], axis=-1)
+        else:
+            common = xp.sum((w[..., None, :] @ away)[..., 0, :] ** 2, axis=-1)
+        spread = xp.sum(w * length, axis=-1) - common / total  # of the means about their weighted mean
         share = w / positive(count)
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
         lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior
@@ -177,8 +181,7 @@ def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, r
     stats, own, at = out.stats, out.own(index), np.arange(len(index))
     k = float(ratio)
     weight = stats.count / (stats.count + k)  # (N,)
-    mean = whiten(stats.mean)
-    zeta = mean - weighted_mean(weight, mean)  # (N, D)
+    zeta, norm = out.kept("zeta", whiten, lambda: _from_middle(weight, whiten(stats.mean)))  # (N, D), (N,)
     r = whiten(stats.residual[index])  # (B, D)
 
     rest, step = out.rest[index], out.step[index]
@@ -193,18 +196,23 @@ def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, r
     f[at, own] = 1 + q[:, 0] * (1 - weight_left) + weight_left * step
     g[at, own] = 0.0
 
-    gram = zeta @ zeta.T  # (N, N)
-    norm = np.diag(gram)
+    gram = zeta[own] @ zeta.T  # (B, N)
     cross = r @ zeta.T  # (B, N)
     mine = cross[at, own][:, None]
     rho = np.einsum("ij,ij->i", r, r)[:, None]
     distance2 = e * e * norm[own][:, None] + f * f * rho + g * g * norm
-    distance2 += 2 * (e * f * mine - e * g * gram[own] - f * g * cross)
+    distance2 += 2 * (e * f * mine - e * g * gram - f * g * cross)
     along = e * mine + f * rho - g * cross  # r . (A x - centre_m)
     share = float(gain) * (out.taken[index] * (1 + step))[:, None]
-    distance2 += share * along**2 / np.maximum(1 - share * rho, LEAST_LEVERAGE)
+    distance2 += along * (share * along) / np.maximum(1 - share * rho, LEAST_LEVERAGE)
     found: Doubles = np.maximum(distance2, 0.0)
     return found
+
+
+def _from_middle(weight: Doubles, mean: Doubles) -> tuple[Doubles, Doubles]:
+    """Means (N, D) from their weighted middle, and their squared lengths (N,)."""
+    zeta = mean - weighted_mean(weight, mean)
+    return zeta, row_squares(zeta)
 
 
 def radii_left_out(out: LeftOut, index: Indices, radius: Doubles) -> Doubles:

@@ -8,7 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.regions.arrays import Array, Doubles, Indices, arccos, arcsin, at_least, root, unit
+from hyperproto.regions.arrays import SHORTEST, Array, Doubles, Indices, arccos, arcsin, at_least, root, unit
 from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import (
@@ -81,7 +81,7 @@ class Cone(Region):
         """
         check_mode(cls, mode)
         xp = array_namespace(stats.mean)
-        center = unit(stats.mean if direction is None else direction)
+        center = unit(stats.mean, SHORTEST) if direction is None else unit(direction)
         extent = None
         if mode == "paper" or isinstance(stats, ExampleStatistics):
             stats = with_examples(stats)
@@ -139,7 +139,7 @@ class Cone(Region):
         stats, at, own = out.stats, np.arange(len(index)), out.own(index)
         fair = fair and form.mode in ("paper", "point")
         cosine = stats.rows[index] @ self.center.T
-        cosine[at, own] = np.einsum("ij,ij->i", stats.rows[index], unit(out.means(index)))
+        cosine[at, own] = np.einsum("ij,ij->i", stats.rows[index], unit(out.means(index), SHORTEST))
         met: Any = self
         if fair:
             cosine[at, own] *= _cosine_gain(out, index)
@@ -152,7 +152,7 @@ class Cone(Region):
         return measured
 
     def _cosine(self, x: Array) -> Array:
-        return unit(x) @ unit(self.center).mT
+        return unit(x) @ unit(self.center, SHORTEST).mT
 
 
 def angles(stats: ExampleStatistics, center: Array) -> Array:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.regions.arrays import Doubles, Indices, squared_distance
+from hyperproto.regions.arrays import Doubles, Indices, row_squares
 from hyperproto.regions.statistics import FlatStatistics, Moments, moments_of, pooled_scatter
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LEAST = 1e-9  # a class of fewer examples than this is empty
 BLOCK = 1 << 20  # numbers of one array, or pairs of examples, in memory at once
+LEAST_ROWS = 32  # examples at a time, however many classes there are
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,24 @@ class LeftOut:
         left = np.maximum(self.stats.squares[self.stats.labels] - loss, 0.0)
         return np.where(self.rest > 1 + LEAST, left, 0.0)
 
+    @cached_property
+    def _means_from_middle(self) -> tuple[Doubles, Doubles, Doubles]:
+        """The middle of the means (D,), the means from there (N, D), and their squares (N,)."""
+        middle = self.stats.mean.mean(axis=0)
+        away = self.stats.mean - middle
+        return middle, away, row_squares(away)
+
+    def kept(self, name: str, source: object, make: Callable[[], Any]) -> Any:
+        """What `make` gives for `source`, such as a fitted map: made once, not for each block of examples."""
+        found = self._kept.get(name)
+        if found is None or found[0] is not source:
+            found = self._kept[name] = source, make()
+        return found[1]
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[object, Any]]:
+        return {}
+
     def own(self, index: Indices) -> Indices:
         """The class of each of `index`."""
         return self.stats.labels[index]
@@ -83,8 +102,9 @@ class LeftOut:
         A mean of one example less is farther on average, by v / (K - 1) - v / K; if `fair`, that is taken off.
         """
         stats, at, own = self.stats, np.arange(len(index)), self.own(index)
-        middle = stats.mean.mean(axis=0)
-        place: Doubles = squared_distance(stats.rows[index] - middle, stats.mean - middle)
+        middle, away, squares = self._means_from_middle
+        rows = stats.rows[index] - middle
+        place: Doubles = np.maximum(row_squares(rows)[:, None] + squares - 2 * (rows @ away.T), 0.0)
         place[at, own] = self.distance2[index]
         if fair:
             excess = pooled_scatter(stats.squares, stats.count) * (1 / self.rest[index] - 1 / stats.count[own])
@@ -135,7 +155,7 @@ def left_out_measures(
     """
     if not len(index):
         return np.empty((0, len(out.stats.count)))
-    size = max(1, BLOCK // len(out.stats.count))
+    size = max(LEAST_ROWS, BLOCK // len(out.stats.count))
     blocks = [index[start : start + size] for start in range(0, len(index), size)]
     return np.concatenate([region.left_out(out, block, form, fair) for block in blocks])
 

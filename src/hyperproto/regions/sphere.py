@@ -165,6 +165,10 @@ class Sphere(Region):
             raise ConfigError("only the squared measure is linear in x up to a common term; fit with squared=True")
         return LinearForm.of_distances(self.center, self.bias_radius, self.whiten, middle)
 
+    def moved(self, by: Array) -> Self:
+        """Centres are in the whitened space."""
+        return replace(self, center=self.center + (by if self.whiten is None else self.whiten(by[None, :])))
+
     def novelty(self, x: Array, count: Array) -> Array:
         """By extent; a fit that knows how class centres lie compares it with the reach of all classes."""
         return self.beyond_extent(x, count) if self.ratio is None else self.rather_unseen(x, count)

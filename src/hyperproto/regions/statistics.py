@@ -10,6 +10,7 @@ Squares are about the mean, never about the origin, so nothing cancels however f
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -22,8 +23,10 @@ from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least,
 
 NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, but for rounding
 PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
+MANY = 16_384  # rows that are mapped at once
 BLOCK = 1024  # rows whose differences from their means are in memory at once
 FEW = 32  # float32 numbers that may be summed in float32
+FAR = 100.0  # how many times the spread of the examples their middle is from 0 where digits would be lost
 SAMPLE = 256  # rows that tell how far from the origin all lie
 
 
@@ -128,6 +131,12 @@ class ExampleStatistics(Statistics, ABC):
     @abstractmethod
     def spread(self, values: Array) -> Array:
         """Give each example (..., S, D) the value of its class (..., N, D)."""
+
+    def mapped_lengths(self, linear_map: Callable[[Array], Array]) -> Array:
+        """||A r||^2 of the residuals r, mapped by A: (..., S)."""
+        xp = array_namespace(self.mean)
+        residual = linear_map(self.residual)
+        return xp.sum(residual * residual, axis=-1)
 
     def average(self, values: Array) -> Array:
         """Average `values` (..., S) of the examples over each class: (..., N)."""
@@ -238,6 +247,20 @@ class FlatStatistics(ExampleStatistics):
         """The residual times the root of the weight."""
         return self.residual if (self.weights == 1).all() else self.residual * np.sqrt(self.weights)[:, None]
 
+    def mapped_lengths(self, linear_map: Callable[[Doubles], Doubles]) -> Doubles:
+        """||A r||^2 of the residuals, in blocks."""
+        lengths = np.empty(len(self.rows))
+        for start in range(0, len(lengths), MANY):
+            residual = linear_map(self.residual[start : start + MANY])
+            lengths[start : start + MANY] = np.sum(residual * residual, axis=-1)
+        return lengths
+
+    @cached_property
+    def length(self) -> Doubles:
+        """||mean|| of each class (N,)."""
+        length: Doubles = np.linalg.norm(self.mean, axis=-1)
+        return length
+
     @cached_property
     def lengths(self) -> Doubles:
         """||x - mean of its class||^2 (S,)."""
@@ -309,6 +332,22 @@ def extent_radius(squares: Array, count: Array) -> Array:
     It is 0 where no class has two examples: nothing is known about reach then.
     """
     return root(class_scatter(squares, count) * (1 + 1 / at_least(count, 1.0)))
+
+
+def far_middle(moments: Moments) -> Doubles | None:
+    """The middle (D,) of classes that lie far from 0 for their spread; None if they do not. NumPy only.
+
+    Squares of x then hold little of x - z: about the middle they hold all of it. Its numbers are those of float32, so
+    that subtracting it from rows of either precision, which lie about it, loses nothing.
+    """
+    middle = moments.mean.mean(axis=0)
+    away = moments.mean - middle
+    spread = (moments.squares.sum() + moments.count @ np.vecdot(away, away)) / moments.count.sum()
+    if middle @ middle <= FAR**2 * spread:
+        return None
+    largest = float(np.finfo(np.float32).max)
+    found: Doubles = np.where(np.abs(middle) < largest, np.clip(middle, -largest, largest).astype(np.float32), middle)
+    return found
 
 
 # Sums of many rows in plain NumPy, by index: in two passes, sums by sparse products, then squares about the means.

@@ -6,6 +6,8 @@ from array_api_compat import array_namespace, device
 
 from hyperproto.regions.arrays import Array, at_least
 
+UNUSUAL = 1e6  # scatter beyond this, or below its inverse, is taken for the unit of squares
+
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
@@ -32,7 +34,10 @@ def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: A
     xp = array_namespace(residual)
     size, dim = residual.shape[-2:]
     gram = residual @ residual.mT if size <= dim else residual.mT @ residual  # (..., r, r), r = min(S, D)
-    shrinkage = (1 + oas(xp.sum(gram * gram, axis=(-2, -1)) / dof**2, scatter, dof, dim)) / 2
+    usual = (scatter > 1 / UNUSUAL) & (scatter < UNUSUAL)
+    size2 = xp.where(usual, 1.0, scatter)  # squares of other sizes would overflow or vanish; shrinkage has no unit
+    scaled = gram / size2[..., None, None]
+    shrinkage = (1 + oas(xp.sum(scaled * scaled, axis=(-2, -1)) / dof**2, scatter / size2, dof, dim)) / 2
     gain = xp.where(known, (1 - shrinkage) * dim / (shrinkage * scatter * dof), 0.0)  # b
     b = gain[..., None, None]
     inner = b * root_slope(b * gram)
