@@ -1,6 +1,5 @@
 """What classifiers of texts and of images share: a frozen network as a transformer, and the classifier behind it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,6 +18,7 @@ from hyperproto.estimators import storage
 from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.estimators.storage import Saved
+from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
@@ -132,10 +132,13 @@ def run_folder(encoder: Any) -> Path | None:
         return None
     folder = Path(encoder).expanduser()
     try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
+        config = read_json(folder / "config.json")
+        is_run = isinstance(config, dict) and "recipe" in config
+    except OSError:
         return None
-    return folder.resolve() if isinstance(config, dict) and "recipe" in config else None
+    except ValueError:  # damaged: loading the run says so
+        is_run = (folder / "metrics.jsonl").exists()
+    return folder.resolve() if is_run else None
 
 
 class FewShotClassifier(HypersphereClassifier):

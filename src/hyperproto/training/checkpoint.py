@@ -1,10 +1,15 @@
-"""Checkpoints: one safetensors file, written whole or not at all, with the small numbers in its head. No pickle."""
+"""Checkpoints: one safetensors file, written whole or not at all, with the small numbers in its head. No pickle.
+
+The head also has a sha256 of the numbers and of every tensor, its name, type and shape: a changed file is refused.
+"""
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -13,32 +18,48 @@ from torch.optim import Optimizer
 from hyperproto.errors import DataError
 from hyperproto.files import atomic_write
 
-FORMAT = "hyperproto-tensors/1"
+FORMAT = "hyperproto-tensors/2"
+NO_CHECKSUM = "hyperproto-tensors/1"  # what version 0.1 wrote
 HEAD = "hyperproto"  # the key of our words in the file's head
+WAY_OUT = "take it from a copy, or train again into another folder: hyperproto train RECIPE --out FOLDER"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors, and `state` as JSON beside them."""
-    head = json.dumps({"format": FORMAT, "state": dict(state)})
     copies = {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}
+    head = json.dumps({"format": FORMAT, "state": dict(state), "sha256": _digest(copies, state)})
     content = save(copies, metadata={HEAD: head})  # one key: safetensors writes several in any order
     with atomic_write(path) as file:
         file.write(content)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote."""
+    """Read what `save_tensors` wrote; refuse what was changed since."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file; has this run been trained?")
     try:
+        if not path.is_file():
+            raise OSError("no regular file")
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get(HEAD, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; has this run been trained?") from None
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path}: not a readable safetensors file ({error}); remove it, and train again") from None
-    if head.get("format") != FORMAT:
-        raise DataError(f"{path}: format {head.get('format')!r}; this version reads {FORMAT!r}")
-    return tensors, head["state"]
+        form, state = head.get("format"), head.get("state")
+    except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path}: not a readable safetensors file of a run ({error}); {WAY_OUT}") from None
+    if form not in (FORMAT, NO_CHECKSUM) or not isinstance(state, dict):
+        raise DataError(f"{path}: format {form!r}; this version reads {FORMAT!r} and {NO_CHECKSUM!r}; {WAY_OUT}")
+    if form == FORMAT and head.get("sha256") != _digest(tensors, state):
+        raise DataError(f"{path}: damaged, or changed after it was saved (its checksum is another); {WAY_OUT}")
+    return tensors, state
+
+
+def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
+    """A sha256 of all that a file says."""
+    named = sorted(tensors.items())
+    digest = sha256(json.dumps([state, [[name, str(t.dtype), list(t.shape)] for name, t in named]]).encode())
+    for _, tensor in named:
+        digest.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
@@ -54,7 +75,7 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     try:
         model.load_state_dict({key if key in wanted else _todays(key): tensor for key, tensor in weights.items()})
     except RuntimeError as error:
-        raise DataError(f"{path}: the weights do not fit the model of config.json ({error})") from None
+        raise DataError(f"{path}: the weights do not fit the model of config.json ({error}); {WAY_OUT}") from None
 
 
 def _todays(key: str) -> str:

@@ -21,6 +21,8 @@ from hyperproto.recipes import Recipe
 class Learner(Predictor):
     """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
 
+    not_yet_known: frozenset[str] = frozenset()  # buffers in which NaN says so, such as the center of the training data
+
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
         """Make a learner as a (resolved) recipe says, with weights drawn from its seed."""
@@ -30,7 +32,14 @@ class Learner(Predictor):
             shape = encoder.feature_shape
             features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
-        return cls(features, method, make_decision(method, recipe.decision.options))
+        learner = cls(features, method, make_decision(method, recipe.decision.options))
+        learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not _finite(buffer))
+        return learner
+
+    def non_finite(self) -> list[str]:
+        """Name the weights that hold NaN or infinity: an optimiser went astray, or a file was damaged."""
+        named = self.state_dict().items()
+        return [name for name, tensor in named if name not in self.not_yet_known and not _finite(tensor)]
 
     def collate(self, pool: Pool, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
         """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering.
@@ -77,6 +86,10 @@ class Learner(Predictor):
         taken = {id(p) for group in own.values() for p in group.params}
         rest = [p for p in self.parameters() if id(p) not in taken and p.requires_grad]
         return {"encoder": Group(rest), **own}
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
 
 
 def _renumbered(episodes: Sequence[Episode]) -> tuple[IntArray, list[Episode]]:
