@@ -4,6 +4,7 @@ HyperProtoError
 ├── DataError      a file or an array is not what it should be
 ├── EpisodeError   the pool cannot give the episodes asked for
 ├── ConfigError    a recipe, an option or a name is wrong
+│   └── NonFiniteError   weights, vectors or scores are NaN or infinite
 └── BusyError      another process is changing the same folder
 """
 
@@ -25,6 +26,10 @@ class EpisodeError(HyperProtoError):
 
 class ConfigError(HyperProtoError):
     """A recipe, an option or a name is wrong."""
+
+
+class NonFiniteError(ConfigError):
+    """Weights, vectors or scores are NaN or infinite: a training went astray, or numbers are too large."""
 
 
 class BusyError(HyperProtoError):

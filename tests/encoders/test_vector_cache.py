@@ -9,6 +9,7 @@ import torch
 from hyperproto.data import Pool
 from hyperproto.encoders import Encoder, Units, make_encoder, vector_cache
 from hyperproto.encoders.conv4 import Conv4
+from hyperproto.errors import NonFiniteError
 from hyperproto.evaluation import EncodedPool, training_center
 from tests.helpers.damage import flipped
 
@@ -99,7 +100,10 @@ def test_vectors_that_are_not_finite_are_neither_kept_nor_believed(tmp_path: Pat
     broken = made()
     with torch.no_grad():
         next(broken.parameters()).fill_(torch.nan)
-    EncodedPool.encode(broken, noise(), cached=True)
+    with pytest.raises(
+        NonFiniteError, match=r"pool \(all\): Conv4 gives NaN or infinity for item 0 \(counted from 0\)"
+    ):
+        EncodedPool.encode(broken, noise(), cached=True)
     assert len(list(tmp_path.glob("vectors/*.npz"))) == 1
 
 

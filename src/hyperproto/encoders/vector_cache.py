@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.base import Encoder, Units, is_finite
 from hyperproto.encoders.code_digest import code_digest
 from hyperproto.files import cache_dir, read_arrays, write_arrays
 
@@ -35,7 +35,7 @@ def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: C
     if units is None:
         start = monotonic()
         units = encode()
-        if monotonic() - start >= WORTH_KEEPING and units.x.isfinite().all():
+        if monotonic() - start >= WORTH_KEEPING and is_finite(units.x):
             mask = np.zeros(0, bool) if units.mask is None else units.mask.cpu().numpy()
             with suppress(OSError):
                 write_arrays(path, {"x": units.x.cpu().numpy(), "offsets": units.offsets, "mask": mask})
@@ -64,6 +64,6 @@ def _read(path: Path, encoder: Encoder) -> Units | None:
     if arrays is None:
         return None
     x, mask = (torch.from_numpy(arrays[name]).to(encoder.device) for name in ("x", "mask"))
-    if not x.isfinite().all():
+    if not is_finite(x):
         return None
     return Units(x, arrays["offsets"], mask if mask.ndim == 2 else None)

@@ -4,7 +4,8 @@ The head also has a sha256 of the numbers and of every tensor, its name, type an
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
-from hyperproto.errors import DataError
+from hyperproto.errors import DataError, NonFiniteError
 from hyperproto.files import atomic_write
+from hyperproto.training.learner import Learner
 
 FORMAT = "hyperproto-tensors/2"
 NO_CHECKSUM = "hyperproto-tensors/1"  # what version 0.1 wrote
@@ -35,22 +37,41 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote; refuse what was changed since."""
+    with _opened(path) as file:
+        head = _head(file, path)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if head["format"] == FORMAT and head.get("sha256") != _digest(tensors, head["state"]):
+        raise DataError(f"{path}: damaged, or changed after it was saved (its checksum is another); {WAY_OUT}")
+    return tensors, head["state"]
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Read the numbers beside the tensors without reading those; their checksum is not looked at."""
+    with _opened(path) as file:
+        state: dict[str, Any] = _head(file, path)["state"]
+        return state
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     if not path.exists():
         raise DataError(f"{path}: no such file; has this run been trained?")
     try:
         if not path.is_file():
             raise OSError("no regular file")
         with safe_open(path, framework="pt") as file:
-            head = json.loads((file.metadata() or {}).get(HEAD, "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        form, state = head.get("format"), head.get("state")
-    except (SafetensorError, OSError, ValueError, AttributeError, RecursionError) as error:
+            yield file
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: not a readable safetensors file of a run ({error}); {WAY_OUT}") from None
-    if form not in (FORMAT, NO_CHECKSUM) or not isinstance(state, dict):
+
+
+def _head(file: Any, path: Path) -> dict[str, Any]:
+    head = json.loads((file.metadata() or {}).get(HEAD, "{}"))
+    form = head.get("format") if isinstance(head, dict) else None
+    if form not in (FORMAT, NO_CHECKSUM) or not isinstance(head.get("state"), dict):
         raise DataError(f"{path}: format {form!r}; this version reads {FORMAT!r} and {NO_CHECKSUM!r}; {WAY_OUT}")
-    if form == FORMAT and head.get("sha256") != _digest(tensors, state):
-        raise DataError(f"{path}: damaged, or changed after it was saved (its checksum is another); {WAY_OUT}")
-    return tensors, state
+    found: dict[str, Any] = head
+    return found
 
 
 def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
@@ -62,20 +83,23 @@ def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def load_model(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Fill a model's weights and return the state beside them."""
+def load_model(path: Path, learner: Learner) -> dict[str, Any]:
+    """Fill a learner's weights and return the state beside them."""
     tensors, state = load_tensors(path)
-    fill(model, tensors, path)
+    fill(learner, tensors, path)
     return state
 
 
-def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Put weights into a model; `path` is where they came from."""
-    wanted = model.state_dict().keys()
+def fill(learner: Learner, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a learner; `path` is where they came from."""
+    wanted = learner.state_dict().keys()
     try:
-        model.load_state_dict({key if key in wanted else _todays(key): tensor for key, tensor in weights.items()})
+        learner.load_state_dict({key if key in wanted else _todays(key): tensor for key, tensor in weights.items()})
+        learner.check_finite()
     except RuntimeError as error:
         raise DataError(f"{path}: the weights do not fit the model of config.json ({error}); {WAY_OUT}") from None
+    except NonFiniteError as error:
+        raise DataError(f"{path}: {error}, so no answer of it means anything; {WAY_OUT}") from None
 
 
 def _todays(key: str) -> str:

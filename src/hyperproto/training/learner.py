@@ -11,8 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
+from hyperproto.encoders.base import is_finite
 from hyperproto.episodes import Episode
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation import Predictor
 from hyperproto.methods import Group, TaskItems, gather_task, make_method
 from hyperproto.recipes import Recipe
@@ -33,13 +34,14 @@ class Learner(Predictor):
             features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
         learner = cls(features, method, make_decision(method, recipe.decision.options))
-        learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not _finite(buffer))
+        learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not is_finite(buffer))
         return learner
 
-    def non_finite(self) -> list[str]:
-        """Name the weights that hold NaN or infinity: an optimiser went astray, or a file was damaged."""
-        named = self.state_dict().items()
-        return [name for name, tensor in named if name not in self.not_yet_known and not _finite(tensor)]
+    def check_finite(self) -> None:
+        """Raise an error that names a tensor in which there is NaN or infinity."""
+        for name, tensor in self.state_dict().items():
+            if name not in self.not_yet_known and not is_finite(tensor):
+                raise NonFiniteError(f"{name} holds NaN or infinity")
 
     def collate(self, pool: Pool, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
         """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering.
@@ -86,10 +88,6 @@ class Learner(Predictor):
         taken = {id(p) for group in own.values() for p in group.params}
         rest = [p for p in self.parameters() if id(p) not in taken and p.requires_grad]
         return {"encoder": Group(rest), **own}
-
-
-def _finite(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
 
 
 def _renumbered(episodes: Sequence[Episode]) -> tuple[IntArray, list[Episode]]:

@@ -5,7 +5,7 @@ Each of them has checksums of its content. What was damaged or edited is refused
 
 import json
 import os
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from hyperproto.files import atomic_write, errors_name, json_checksum, lock, rea
 from hyperproto.methods import METHODS
 from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.registry import keywords
-from hyperproto.training.checkpoint import WAY_OUT, load_model
+from hyperproto.training.checkpoint import WAY_OUT, load_model, load_state
 from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import line_of, read_lines, validated
 
@@ -70,14 +70,7 @@ class Run:
         except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # numbers that no network has
             raise DataError(f"{self.config}: no such model can be built ({error}); {WAY_OUT}") from None
         load_model(self.model, learner)
-        self.refuse_non_finite(learner, self.model)
         return learner.eval(), recipe
-
-    def refuse_non_finite(self, learner: Learner, path: Path) -> None:
-        """Raise an error if weights that came from `path` are NaN or infinite."""
-        names = learner.non_finite()
-        if names:
-            raise DataError(f"{path}: {names[0]} holds NaN or infinity, so no answer means anything; {WAY_OUT}")
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> int:
         """Append rows, make sure they are on disk, and return the length of the file."""
@@ -88,25 +81,27 @@ class Run:
             return file.tell()
 
     def cut_metrics(self, length: int) -> None:
-        """Forget what was logged after the checkpoint; what was logged before must be whole."""
+        """Forget what was logged after the checkpoint; what was logged before, `length` bytes, must be whole."""
         self.metrics.touch()
-        content = self.metrics.read_bytes()[:length]
-        if len(content) < length:
-            raise DataError(f"{self.metrics}: shorter than its checkpoint says; remove {self.folder} and train again")
-        self._rows(content)
-        if content and not content.endswith(b"\n"):
-            raise DataError(f"{self.metrics}: the checkpoint ends within a line, so lines were changed; {WAY_OUT}")
+        self._rows(self.metrics.read_bytes()[:length], length)
         os.truncate(self.metrics, length)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return every row logged; a last line without an end, as a killed training leaves it, is left out."""
+        length = 0
+        with suppress(DataError):  # there is no checkpoint yet, or a damaged one, which is not asked for here
+            length = load_state(self.checkpoint).get("metrics_length", 0)
         try:
-            return self._rows(self.metrics.read_bytes())
+            return self._rows(self.metrics.read_bytes(), length)
         except FileNotFoundError:
             raise DataError(f"{self.metrics}: no such file; has this run been trained?") from None
 
-    def _rows(self, content: bytes) -> list[dict[str, Any]]:
-        return read_lines(content, self.metrics, checksums=self.read_config()["format"] >= FORMAT)
+    def _rows(self, content: bytes, length: int) -> list[dict[str, Any]]:
+        """Read the log; its first `length` bytes are whole lines, since the checkpoint says so."""
+        rows = read_lines(content, self.metrics, checksums=self.read_config()["format"] >= FORMAT)
+        if content[:length].rpartition(b"\n")[2] or len(content) < length:
+            raise DataError(f"{self.metrics}: shorter than its checkpoint says, or lines were changed; {WAY_OUT}")
+        return rows
 
     def best_validation(self) -> dict[str, Any]:
         """The step whose weights the run keeps: `step`, the metric (`accuracy` or `f1`, a fraction) and its `ci95`."""

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper: initialise a region for every training class, then learn from episodes."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hyperproto.data import Pool, Progress, open_pool
 from hyperproto.encoders import default_device
 from hyperproto.episodes import BatchSampler, Episode
 from hyperproto.episodes.random import TRAINING, raw_words
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, DataError, NonFiniteError
 from hyperproto.methods import Group
 from hyperproto.problems import Measurement, make_sampler
 from hyperproto.recipes import Recipe, run_name
@@ -140,20 +140,21 @@ def _train(
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
-        losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
-        loss = torch.stack(list(losses.values())).sum()
-        set_rates(scheduled, rate(config, step))
-        problem = _update(optimisers, loss, groups, recipe)  # z, eps and f
-        state = replace(state, step=step + 1)
-        validates = state.step % config.validate_every == 0 or state.step == config.steps
-        saves = state.step % config.checkpoint_every == 0
-        if problem := problem or (_lost_weights(learner) if validates or saves else ""):
-            raise _diverged(problem, state.step, run)
+        with _told_at_step(step + 1, run):
+            losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
+            loss = torch.stack(list(losses.values())).sum()
+            set_rates(scheduled, rate(config, step))
+            _update(optimisers, loss, groups, recipe)  # z, eps and f
+            state = replace(state, step=step + 1)
 
-        row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
-        if validates:
-            state, measured = _validate(validation, learner, run, state)
-            row |= measured.row()
+            row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
+            validates = state.step % config.validate_every == 0 or state.step == config.steps
+            saves = state.step % config.checkpoint_every == 0
+            if validates or saves:
+                learner.check_finite()
+            if validates:
+                state, measured = _validate(validation, learner, run, state)
+                row |= measured.row()
         if len(row) > 1 + len(losses) or state.step % config.log_every == 0:
             rows.append({**row, **learner.method.monitor()})
         if saves or state.finished(recipe):
@@ -179,10 +180,22 @@ def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
     return lambda step: sampler.draw(task.batch, start=step * task.batch)
 
 
-def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Group], recipe: Recipe) -> str:
-    """Move the weights; return what makes that impossible, "" if nothing does."""
+@contextmanager
+def _told_at_step(step: int, run: Run) -> Iterator[None]:
+    """Say of numbers that are not finite at which step they came up, what to do, and what is left of the run."""
+    try:
+        yield
+    except NonFiniteError as error:
+        kept = "keeps its last checkpoint" if run.checkpoint.exists() else "has no checkpoint yet"
+        raise ConfigError(
+            f"step {step}: {error}. Lower the learning rates ([optim.*]), add a warm-up or clip gradients "
+            f"(training.clip_norm), and name another folder with --out; {run.folder} {kept}"
+        ) from None
+
+
+def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Group], recipe: Recipe) -> None:
     if not loss.isfinite():
-        return f"the loss is {loss.item()}"
+        raise NonFiniteError(f"the loss is {loss.item()}")
     for optimiser in optimisers.values():
         optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -194,22 +207,7 @@ def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Gr
     except RuntimeError as error:
         if "overflow" not in str(error):  # of a learning rate that float32 cannot hold
             raise
-        return f"a learning rate is too large ({error})"
-    return ""
-
-
-def _lost_weights(learner: Learner) -> str:
-    names = learner.non_finite()
-    return f"{names[0]} holds NaN or infinity" if names else ""
-
-
-def _diverged(problem: str, step: int, run: Run) -> ConfigError:
-    """Say that a training went astray, and what is left of it."""
-    kept = "keeps its last checkpoint" if run.checkpoint.exists() else "has no checkpoint yet"
-    return ConfigError(
-        f"{problem} at step {step}; lower the learning rates ([optim.*]), add a warm-up or clip gradients "
-        f"(training.clip_norm), and name another folder with --out. {run.folder} {kept}"
-    )
+        raise NonFiniteError(f"a learning rate is too large ({error})") from None
 
 
 def _validate(validation: Validator, learner: Learner, run: Run, state: State) -> tuple[State, Measurement]:
@@ -229,7 +227,6 @@ def _resume(run: Run, learner: Learner, optimisers: dict[str, Optimizer]) -> Sta
     tensors, state = load_tensors(run.checkpoint)
     weights = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
     fill(learner, weights, run.checkpoint)
-    run.refuse_non_finite(learner, run.checkpoint)
     try:
         restore_optimisers(optimisers, tensors)
         return State(**state)
