@@ -163,7 +163,7 @@ def test_an_open_descriptor_is_read_where_pipes_are_taken() -> None:
         (b'{"a":' * 101 + b"1" + b"}" * 101, "lists or objects nested more than 100 deep; mend it"),
         (b"[1" + b"0" * 5_000 + b"]", "a whole number of thousands of digits; mend it"),
         (b"[1,]", "not JSON (Expecting value: line 1 column 4 (char 3)"),
-        (b'["ok",\n"\xff"]', "line 2: not UTF-8 text (invalid start byte at byte 8); save the file as UTF-8"),
+        (b'["ok",\n"\xff"]', "line 2: not UTF-8 text (invalid start byte at byte 8); mend it"),
     ],
 )
 def test_json_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, words: str) -> None:

@@ -4,12 +4,12 @@ HyperProtoError
 ├── DataError      a file or an array is not what it should be
 ├── EpisodeError   the pool cannot give the episodes asked for
 ├── ConfigError    a recipe, an option or a name is wrong
+│   └── NonFiniteError   weights, vectors or scores are NaN or too large: settings or data (so a DataError too)
 └── BusyError      another process is changing the same folder
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-
 
 LONGEST = 4000  # characters of a message: what it quotes of a file may be long
 
@@ -34,6 +34,10 @@ class EpisodeError(HyperProtoError):
 
 class ConfigError(HyperProtoError):
     """A recipe, an option or a name is wrong."""
+
+
+class NonFiniteError(ConfigError, DataError):
+    """Weights, vectors or scores are NaN or too large: a training went astray, or its data did."""
 
 
 class BusyError(HyperProtoError):

@@ -7,13 +7,18 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
+from warnings import warn
 
 from hyperproto.errors import BusyError, DataError, HyperProtoError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DRAFT_SECONDS = 3600  # a draft that nobody has written to for so long was left by a process that was killed
 _swept: set[Path] = set()  # folders, once in a process
@@ -40,19 +45,29 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         new_folders += [place for place in (path.parent, *path.parent.parents) if not place.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep_drafts(path.parent)
-        with draft.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException as error:
+        with errors_name(path, draft):
+            with draft.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+    except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         for folder in new_folders:
             with suppress(OSError):  # it is not empty: another process writes there too
                 folder.rmdir()
-        if isinstance(error, OSError) and error.filename in (None, str(draft)):
-            error.filename = str(path)  # a full disk names no file, and nobody knows the draft's name
+        raise
+
+
+@contextmanager
+def errors_name(path: Path, draft: Path | None = None) -> Iterator[None]:
+    """Let an error of the system name `path` where it names no file (a full disk does not), or the draft of it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename in (None, str(draft)):
+            error.filename = str(path)
         raise
 
 
@@ -65,6 +80,40 @@ def sweep_drafts(folder: Path) -> None:
         with suppress(OSError):  # another process may be sweeping too
             if time.time() - draft.stat().st_mtime > DRAFT_SECONDS:
                 draft.unlink()
+
+
+def json_checksum(content: Mapping[str, Any]) -> str:
+    """A sha256 of the content of a JSON file, however it is indented."""
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Write an .npz file, which keeps a checksum of each array."""
+    import numpy as np
+
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type] # the stubs mistake a name for allow_pickle
+
+
+def read_arrays(path: Path, names: Iterable[str] | None = None) -> "dict[str, NDArray[Any]] | None":
+    """Read arrays (default: all) of a file that can be made again; None if there is none, or a damaged one.
+
+    Every checksum is looked at, also where the array's own head says that it is shorter than it was. Damage is a
+    warning: the caller makes the file again.
+    """
+    import numpy as np
+
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            damaged = arrays.zip.testzip()
+            if damaged is not None:
+                raise ValueError(f"the checksum of {damaged} is wrong")
+            return {name: arrays[name] for name in (arrays.files if names is None else names)}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except Exception as error:  # whatever a reader makes of damage
+        warn(f"{path}: a damaged file of the cache ({error}); it is made again", stacklevel=2)
+        return None
 
 
 @contextmanager
@@ -159,14 +208,16 @@ def read_utf8(path: str | os.PathLike[str], *, missing: str = "", error: type[Hy
     return decode_utf8(read_bytes(path, missing=missing, error=error), os.fspath(path), error=error)
 
 
-def decode_utf8(content: bytes, name: str, *, error: type[HyperProtoError] = DataError) -> str:
-    """Decode the bytes of a file in UTF-8; the `error` names the line that is not."""
+def decode_utf8(
+    content: bytes, name: str, *, damaged: str = "save the file as UTF-8", error: type[HyperProtoError] = DataError
+) -> str:
+    """Decode the bytes of a file in UTF-8; the `error` names the line that is not, and says what to do (`damaged`)."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as found:
         line = content.count(b"\n", 0, found.start) + 1
         raise error(
-            f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); save the file as UTF-8"
+            f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); {damaged}"
         ) from None
 
 
@@ -178,15 +229,17 @@ def read_json(
     hook: Callable[[dict[str, Any]], Any] | None = None,
     *,
     missing: str = "check its name and folder",
-    damaged: str = "fetch or save it anew, as one JSON value",
+    damaged: str = "",
     error: type[HyperProtoError] = DataError,
 ) -> Any:
     """Read a JSON file in UTF-8, with or without a byte order mark; `hook` sees every object as soon as it is whole.
 
     `missing` and `damaged` say what to do where there is no file, or no JSON in it.
     """
-    content = read_utf8(path, missing=missing, error=error)
-    return parse_json(content, os.fspath(path), hook, damaged=damaged, error=error)
+    name = os.fspath(path)
+    content = read_bytes(path, missing=missing, error=error)
+    text = decode_utf8(content, name, damaged=damaged or "save the file as UTF-8", error=error)
+    return parse_json(text, name, hook, damaged=damaged or "fetch or save it anew, as one JSON value", error=error)
 
 
 def parse_json(

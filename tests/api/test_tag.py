@@ -177,7 +177,7 @@ def test_mistakes_are_said(support: Path, tmp_path: Path) -> None:
     path = text(tmp_path, "Marie\n")
     with pytest.raises(ConfigError, match=r"fit = .*: name one, as a string; `compare` takes several"):
         tag(path, support, encoder="tiny-words", method="hyperproto", fit=["bayes", "paper"])  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"nowhere: no config.json here; is it the folder of a run\?"):
+    with pytest.raises(DataError, match=r"nowhere.config.json: no such file; is this the folder of a run\?"):
         tag(path, support, run="nowhere")
     wrong: list[dict[str, Any]] = [{}, {"run": "a", "encoder": "b"}]
     for both in wrong:

@@ -1,6 +1,9 @@
 """Decoding into the cache, and `folder:PATH`."""
 
+import pickle
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hyperproto.data.filetree import FileTree
 from hyperproto.data.image_files import Decoding, image_pool
 from hyperproto.data.specs import hash_order
 from hyperproto.errors import ConfigError, DataError
+from tests.helpers.damage import flipped
 from tests.helpers.pictures import class_folders, encoded, picture, write_tree
 
 PLAIN = Decoding(size=12, channels=3, skip_damaged=False)
@@ -29,7 +33,7 @@ def test_pixels_are_those_that_pillow_decodes_file_by_file(tmp_path: Path, root:
     path = write_tree(tmp_path / root, files)
     pool = open_pool(f"folder:{path},size=12", "all")
     assert pool.class_names == ("0", "1", "2")
-    assert isinstance(pool.items, np.memmap)
+    assert isinstance(pool.items._images, np.memmap)  # opened, not read
     for row, (c, i) in enumerate((c, i) for c in range(3) for i in range(4)):
         assert pool.labels[row] == c
         assert np.array_equal(pool.items[row], np.asarray(picture(10 * c + i)))
@@ -98,6 +102,86 @@ def test_a_harmed_cache_is_made_again(tmp_path: Path, cache: Path, harm: str) ->
     else:
         index.write_text("{")
     assert open_pool(f"folder:{path},size=12", "all").digest == whole
+
+
+def test_a_flipped_bit_of_the_cache_is_noticed_and_mended(tmp_path: Path, cache: Path) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(2, 3))
+    whole = np.array(open_pool(f"folder:{path},size=12", "all").items, copy=True)
+    content = next(cache.glob("*.bytes"))
+    good = content.read_bytes()
+    for damaged in flipped(good, 173):
+        content.write_bytes(damaged)
+        with pytest.warns(UserWarning, match=r"\.bytes: image \d of this cache is damaged; all are decoded again"):
+            assert np.array_equal(open_pool(f"folder:{path},size=12", "all").items, whole)
+        assert content.read_bytes() == good
+
+
+def test_a_flipped_bit_of_the_index_is_noticed_or_harmless(tmp_path: Path, cache: Path) -> None:
+    files = class_folders(2, 3)
+    files["class00/0.png"] = b"not an image"
+    path = write_tree(tmp_path / "photos", files)
+    spec = f"folder:{path},size=12,damaged=skip"
+    with pytest.warns(UserWarning, match="1 of 6 images cannot be read and are left out"):
+        whole = open_pool(spec, "all").digest
+    index = next(cache.glob("*.json"))
+    for damaged in [*flipped(index.read_bytes(), 7), b"[" * 100_000, b"[]", b"{}", b"null", b"\xff"]:
+        index.write_bytes(damaged)
+        with pytest.warns(UserWarning, match=r"1 of 6 images cannot be read and are left out\n.*class00/0\.png: Unid"):
+            assert open_pool(spec, "all").digest == whole
+
+
+def test_opening_reads_nothing_and_an_image_is_checked_once(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(2, 3))
+    whole = np.asarray(open_pool(f"folder:{path},size=12", "all").items)
+    looked: list[int] = []
+
+    def counted(image: bytes) -> int:
+        looked.append(1)
+        return crc32(image)
+
+    monkeypatch.setattr("hyperproto.data.cached_images.crc32", counted)
+    items = open_pool(f"folder:{path},size=12", "all").items
+    assert (len(items), items.shape, items.ndim, items.dtype) == (6, (6, 12, 12, 3), 4, np.uint8)
+    assert not looked
+    for _ in range(2):
+        assert np.array_equal(items[np.array([4, 1, 4])], whole[[4, 1, 4]])
+    assert len(looked) == 2
+    keys: list[Any] = [2, -1, slice(1, 4), (slice(None), 3), (..., 0), [0, 5], whole[:, 0, 0, 0] > 90, whole > 90, None]
+    for key in keys:
+        assert np.array_equal(items[key], whole[key])
+    assert len(looked) == 6
+    with pytest.raises(IndexError):
+        items[6]
+    assert (items.mean(), (items + 1).sum(), items.tobytes()) == (whole.mean(), (whole + 1).sum(), whole.tobytes())
+    assert np.array_equal(list(items), whole)
+    assert np.array_equal(pickle.loads(pickle.dumps(items)), whole)
+    assert np.array(items, copy=True).flags.writeable
+    assert len(looked) == 6
+
+
+def test_a_damaged_image_is_mended_while_a_pool_is_in_use(tmp_path: Path, cache: Path) -> None:
+    path = write_tree(tmp_path / "photos", class_folders(2, 3))
+    whole = np.asarray(open_pool(f"folder:{path},size=12", "all").items).copy()
+    pool = open_pool(f"folder:{path},size=12", "all")
+    assert np.array_equal(pool.items[:2], whole[:2])
+    with next(cache.glob("*.bytes")).open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(bytes([whole[-1, -1, -1, -1] ^ 4]))
+    assert np.array_equal(pool.items[2], whole[2])
+    with pytest.warns(UserWarning, match="image 5 of this cache is damaged"):
+        assert np.array_equal(pool.items[5], whole[5])
+    (path / "class00" / "0.png").unlink()
+    again = open_pool(f"folder:{path},size=12", "all")
+    with sorted(cache.glob("*.bytes"), key=lambda path: path.stat().st_size)[0].open("r+b") as file:
+        file.write(bytes([whole[1, 0, 0, 0] ^ 4]))
+    (path / "class00" / "1.png").write_bytes(b"no longer an image")
+    with (
+        pytest.warns(UserWarning, match="image 0 of this cache is damaged"),
+        pytest.raises(DataError, match="the images that it was made of have changed; start again"),
+    ):
+        again.items[0]
 
 
 def test_a_damaged_image_is_refused_by_path_or_skipped_with_a_warning(tmp_path: Path) -> None:

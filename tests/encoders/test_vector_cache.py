@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import torch
 from hyperproto.data import Pool
 from hyperproto.encoders import Encoder, Units, make_encoder, vector_cache
 from hyperproto.encoders.conv4 import Conv4
+from hyperproto.errors import NonFiniteError
 from hyperproto.evaluation import EncodedPool, training_center
+from tests.helpers.damage import flipped
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +65,46 @@ def test_whatever_vectors_follow_from_is_in_the_key(other: Callable[[], tuple[En
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     first = EncodedPool.encode(made(), noise(), cached=True).units
     [file] = tmp_path.glob("vectors/*.npz")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    torch.testing.assert_close(EncodedPool.encode(made(), noise(), cached=True).units.x, first.x, rtol=0, atol=0)
-    assert file.read_bytes() != bytes(content)
+    good = file.read_bytes()
+    noticed = 0
+    for damaged in [*flipped(good, len(good) // 60), good[:-1], good[: len(good) // 2], b"", b"PK"]:
+        file.write_bytes(damaged)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            again = EncodedPool.encode(made(), noise(), cached=True).units
+        torch.testing.assert_close(again.x, first.x, rtol=0, atol=0)
+        assert np.array_equal(again.offsets, first.offsets)
+        assert all("npz: a damaged file of the cache (" in str(one.message) for one in told)
+        noticed += len(told)
+    assert noticed > 50
+
+
+def test_a_head_that_tells_of_fewer_vectors_is_not_believed(tmp_path: Path) -> None:
+    """NumPy reads only as far as the shape says, and zip checks only what was read to its end."""
+    first = EncodedPool.encode(made(), noise(), cached=True).units
+    [file] = tmp_path.glob("vectors/*.npz")
+    shape = str(tuple(first.x.shape)).encode()
+    file.write_bytes(file.read_bytes().replace(shape, b"(1" + shape[2:]))
+    with pytest.warns(UserWarning, match=r"a damaged file of the cache \(the checksum of x.npy is wrong\); it is made"):
+        again = EncodedPool.encode(made(), noise(), cached=True).units
+    torch.testing.assert_close(again.x, first.x, rtol=0, atol=0)
+
+
+def test_vectors_that_are_not_finite_are_neither_kept_nor_believed(tmp_path: Path) -> None:
+    first = EncodedPool.encode(made(), noise(), cached=True).units
+    [file] = tmp_path.glob("vectors/*.npz")
+    nothing = np.full(first.x.shape, np.nan, np.float32)
+    np.savez(file, x=nothing, offsets=first.offsets, mask=np.zeros(0, bool))
+    again = EncodedPool.encode(made(), noise(), cached=True).units
+    torch.testing.assert_close(again.x, first.x, rtol=0, atol=0)
+    broken = made()
+    with torch.no_grad():
+        next(broken.parameters()).fill_(torch.nan)
+    with pytest.raises(
+        NonFiniteError, match=r"pool \(all\): Conv4 gives NaN or infinity for item 0 \(counted from 0\)"
+    ):
+        EncodedPool.encode(broken, noise(), cached=True)
+    assert len(list(tmp_path.glob("vectors/*.npz"))) == 1
 
 
 def test_what_is_fast_or_free_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

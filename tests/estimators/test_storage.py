@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import json_checksum
 from tests.estimators.conftest import assert_equal_models, blobs
 
 Q = np.random.default_rng(9).normal(size=(6, 5))
@@ -154,13 +155,11 @@ def test_a_cut_or_changed_file_is_refused(saved: Path, harm: Any, message: str) 
         HypersphereClassifier.load(saved)
 
 
-def test_a_model_of_a_later_version_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import hyperproto.estimators.storage as storage
-
+def test_a_model_of_a_later_version_is_refused(saved: Path) -> None:
     def change(head: Any) -> None:
         head["parameters"]["later"] = 1
         head.pop("checksum")
-        head["checksum"] = storage.checksum(head)
+        head["checksum"] = json_checksum(head)
 
     edit(saved, change)
     with pytest.raises(DataError, match=r"was saved by another version of hyperproto \(.*'later'\); use that one"):
@@ -184,8 +183,6 @@ def test_loading_needs_no_torch_and_no_pickle(saved: Path) -> None:
 
 def forge(folder: Path, head: Any = None, tensors: Any = None) -> None:
     """Change a saved model, and compute all its checksums again."""
-    import hyperproto.estimators.storage as storage
-
     path = folder / "model.json"
     content = json.loads(path.read_text())
     content.pop("checksum")
@@ -199,7 +196,7 @@ def forge(folder: Path, head: Any = None, tensors: Any = None) -> None:
     (folder / content["tensors"]["file"]).write_bytes(packed)
     if head is not None:
         head(content)
-    path.write_text(json.dumps({**content, "checksum": storage.checksum(content)}))
+    path.write_text(json.dumps({**content, "checksum": json_checksum(content)}))
 
 
 def put(name: str, place: Any, value: Any) -> Any:

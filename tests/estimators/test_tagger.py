@@ -19,7 +19,7 @@ from hyperproto import EntityTagger
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import tagger as tagger_module
-from hyperproto.estimators.storage import checksum
+from hyperproto.files import json_checksum
 from hyperproto.training import load_recipe, train
 from tests.helpers.tiny_words import TinyWords, register
 
@@ -237,7 +237,7 @@ def test_what_is_wrong_on_disk_is_said(tagger: EntityTagger, tmp_path: Path) -> 
     ]
     for forgery, message in changes:
         forged = {**content, **forgery}
-        path.write_text(json.dumps({**forged, "checksum": checksum(forged)}))
+        path.write_text(json.dumps({**forged, "checksum": json_checksum(forged)}))
         with pytest.raises(DataError, match=rf"tagger.json: no saved tagger is like that \(.*{message}.*\); take it"):
             EntityTagger.load(tmp_path)
     path.write_text("{")

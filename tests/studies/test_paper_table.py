@@ -16,6 +16,7 @@ from hyperproto.encoders import ENCODERS
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoError
 from hyperproto.evaluation import evaluate_contenders
+from hyperproto.files import json_checksum
 from hyperproto.reports.table_results import TableReport
 from hyperproto.reports.table_runs import options_from_data
 from hyperproto.reports.table_text import caption, lines, markdown, text_table
@@ -198,9 +199,11 @@ def test_runs_without_a_model_and_runs_that_go_on(table: str, runs: Path) -> Non
     folder = made(table, runs, "protonet", "begun")
     (folder / "model.safetensors").unlink()
     (folder / "metrics.jsonl").write_text("")
+    shutil.rmtree(folder / "checkpoint")
     half = made(table, runs, "hyperproto", "half")
     metrics = (half / "metrics.jsonl").read_text().splitlines(keepends=True)
     (half / "metrics.jsonl").write_text(metrics[0])
+    shutil.rmtree(half / "checkpoint")
     made(table, runs, "hyperproto", "whole", "training.seed=1")
     found = report(table, runs)
     rows = shown(found)
@@ -221,13 +224,13 @@ def test_patience_is_an_end(table: str, runs: Path) -> None:
 def test_a_run_serves_every_table_whose_recipe_it_equals(table: str, runs: Path) -> None:
     folder = made(table, runs, "protonet")
     config = json.loads((folder / "config.json").read_text())
-    del config["recipe"]["paper"]
+    del config["recipe"]["paper"], config["checksum"]
     config["recipe"].update(description="other words", name="another name")
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({**config, "checksum": json_checksum(config)}))
     [group] = report(table, runs).groups
     assert group.label == f"{table}:protonet, seed 0; tiny"
     config["recipe"]["optim"]["encoder"]["lr"] = 0.5
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({**config, "checksum": json_checksum(config)}))
     assert report(table, runs).groups == []
 
 

@@ -95,9 +95,9 @@ def test_a_run_that_was_killed_before_it_measured_does_so_later(run: Run, vector
 
 
 def test_a_damaged_file_is_said(run: Run, vectors_file: Path) -> None:
-    for text in ("{", '{"data": "x"}'):
+    for text, problem in (("{", "not JSON"), ('{"data": "x"}', "not the ratios of a run")):
         run.prior_ratio.write_text(text)
-        with pytest.raises(DataError, match=r"prior_ratio\.json: not the ratios of a run"):
+        with pytest.raises(DataError, match=rf"prior_ratio\.json: {problem} .*; remove it"):
             labels(run, vectors_file, "test")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hyperproto.data._glyph_shapes import SIDE, Floats, Glyph, distinct_glyphs, sample
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.files import atomic_write, cache_dir
+from hyperproto.files import cache_dir, read_arrays, write_arrays
 
 SUMMARY = (
     "characters of fourteen scripts, 28 x 28 pixels, 40 instances each, split by script; glyphs:SEED for other images"
@@ -52,7 +52,7 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
         raise ConfigError(f"glyphs:{argument}: the seed must be from 0 to 2**64 - 1")
     try:
         path = _cache_file(seed)
-        arrays = _read(path, split) or _make(path, seed, progress)
+        arrays = read_arrays(path, (split, f"{split}_names")) or _make(path, seed, progress)
     except ImportError as error:
         raise ConfigError(
             f"glyphs draws its images with Pillow and matplotlib ({error}); pip install 'hyperproto[images,plots]'"
@@ -67,23 +67,10 @@ def _cache_file(seed: int) -> Path:
     return cache_dir() / f"glyphs-v{GLYPHS_VERSION}-{drawn_by}-seed{seed}.npz"
 
 
-def _read(path: Path, split: str) -> Arrays | None:
-    """Read one split; None if there is no such file, or a damaged one."""
-    if not path.exists():
-        return None
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            whole = arrays.zip.testzip() is None  # every checksum holds
-            return {key: arrays[key] for key in (split, f"{split}_names")} if whole else None
-    except Exception:  # whatever a damaged file makes NumPy raise, making it again mends it
-        return None
-
-
 def _make(path: Path, seed: int, progress: Progress | None) -> Arrays:
     arrays = generate(seed, progress)
     try:
-        with atomic_write(path) as file:
-            np.savez(file, allow_pickle=False, **arrays)
+        write_arrays(path, arrays)
     except OSError as error:
         warn(f"glyphs cannot be kept in {path} ({error}); set HYPERPROTO_CACHE to another folder", stacklevel=3)
     return arrays

@@ -1,4 +1,4 @@
-"""Image files to a pool: decoded once, in parallel, into a memory-mapped array of bytes in the cache folder."""
+"""Image files to a pool: decoded once, in parallel, into a memory-mapped file of bytes in the cache folder."""
 
 import hashlib
 import json
@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 from warnings import warn
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperproto.data.cached_images import CachedImages, Index
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.pool import IntArray, Pool, Progress
 from hyperproto.data.specs import one_of, whole_number
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import atomic_write, cache_dir
+from hyperproto.files import atomic_write, cache_dir, json_checksum, read_json
 
 Images = NDArray[np.uint8]
 
@@ -83,25 +84,25 @@ def image_pool(
 
 def _decoded(
     tree: FileTree, files: list[str], how: Decoding, progress: Progress | None
-) -> tuple[Images, IntArray, list[tuple[str, str]]]:
+) -> tuple[CachedImages, IntArray, list[tuple[str, str]]]:
     """Return the images, which of the files they are, and the damaged files with what is wrong with each."""
     folder = cache_dir() / "images"
     key = _key(tree, files, how)
     content, index = folder / f"{key}.bytes", folder / f"{key}.json"
-    found = _read_index(index, content, how)
-    if found is None:
+
+    def make() -> Index:
         try:
-            found = _decode_all(tree, files, how, content, progress)
+            made = _decode_all(tree, files, how, content, progress)
             with atomic_write(index) as file:  # last: where it is, the content is whole
-                file.write(json.dumps(found).encode())
+                file.write(json.dumps({**made, "checksum": json_checksum(made)}).encode())
         except OSError as error:
             raise DataError(f"images cannot be kept in {folder} ({error}); set HYPERPROTO_CACHE to another") from None
+        return made
+
+    found = _read_index(index, content, how) or make()
     gone = {name for name, _ in found["damaged"]}
     kept = np.array([row for row, name in enumerate(files) if name not in gone], np.int64)
-    images: Images = np.empty((0, *how.shape), np.uint8)  # a file of no bytes cannot be mapped
-    if len(kept):
-        images = np.memmap(content, np.uint8, "r", shape=(len(kept), *how.shape))
-    return images, kept, [(name, reason) for name, reason in found["damaged"]]
+    return CachedImages(content, how.shape, found, make), kept, [(name, why) for name, why in found["damaged"]]
 
 
 def _key(tree: FileTree, files: list[str], how: Decoding) -> str:
@@ -111,39 +112,42 @@ def _key(tree: FileTree, files: list[str], how: Decoding) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
-def _read_index(index: Path, content: Path, how: Decoding) -> dict[str, Any] | None:
+def _read_index(index: Path, content: Path, how: Decoding) -> Index | None:
+    """Read an index whose checksum is right and whose content is as long as it says; None where all is to be made.
+
+    Indices of 0.1 have no checksums: their images are decoded once more.
+    """
     try:
-        found: dict[str, Any] = json.loads(index.read_text())
-        whole = content.stat().st_size == found["images"] * int(np.prod(how.shape))
-    except (OSError, ValueError, KeyError):
+        found: Index = read_json(index)
+        right = found.pop("checksum") == json_checksum(found)
+        right = right and content.stat().st_size == found["images"] * int(np.prod(how.shape))
+        return found if right and content.is_file() else None
+    except (DataError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return found if whole else None
 
 
-def _decode_all(
-    tree: FileTree, files: list[str], how: Decoding, content: Path, progress: Progress | None
-) -> dict[str, Any]:
+def _decode_all(tree: FileTree, files: list[str], how: Decoding, content: Path, progress: Progress | None) -> Index:
     decode = decoder(how)
 
-    def attempt(name: str) -> Images | str:
+    def attempt(name: str) -> bytes | str:
         try:
-            return decode(tree.read(name))
+            return decode(tree.read(name)).tobytes()
         except Exception as error:  # whatever a decoder makes of damage
             return f"{type(error).__name__}: {error}"
 
-    damaged, images = [], 0
+    damaged, sums = [], []
     with atomic_write(content) as file, ThreadPoolExecutor(os.cpu_count()) as threads:
         for start in range(0, len(files), _WINDOW):
             window = files[start : start + _WINDOW]
             for name, result in zip(window, threads.map(attempt, window), strict=True):
                 if isinstance(result, str):
-                    damaged.append((name, result))
+                    damaged.append([name, result])
                 else:
-                    file.write(result.tobytes())
-                    images += 1
+                    file.write(result)
+                    sums.append(crc32(result))
             if progress is not None:
                 progress(start + len(window), len(files))
-    return {"images": images, "damaged": damaged}
+    return {"images": len(sums), "damaged": damaged, "crc32": np.array(sums, ">u4").tobytes().hex()}
 
 
 def decoder(how: Decoding) -> Callable[[bytes | Images], Images]:

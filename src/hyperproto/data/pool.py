@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hyperproto.data.cached_images import CachedImages
 from hyperproto.errors import DataError
 
 IntArray = NDArray[np.int64]
@@ -112,7 +113,9 @@ class Pool:
         new_label = np.full(self.n_classes + 1, OUTSIDE)  # the last place serves OUTSIDE = -1
         new_label[large] = np.arange(len(large))
         rows = np.flatnonzero(new_label[self.labels] >= 0)
-        items = self.items[rows] if isinstance(self.items, np.ndarray) else [self.items[row] for row in rows]
+        items = (
+            self.items[rows] if isinstance(self.items, np.ndarray | CachedImages) else [self.items[row] for row in rows]
+        )
         names = tuple(self.class_names[n] for n in large)
         return Pool(items, new_label[self.labels[rows]], names, name=self.name, split=self.split, problem=self.problem)
 
@@ -123,7 +126,7 @@ class Pool:
         digest.update(self.labels.tobytes())
         if self.offsets is not None:
             digest.update(self.offsets.tobytes())
-        if isinstance(self.items, np.ndarray):
+        if isinstance(self.items, np.ndarray | CachedImages):
             digest.update(f"{self.items.dtype.str}{self.items.shape}".encode())
             digest.update(np.ascontiguousarray(self.items).reshape(-1).view(np.uint8).data)
         else:

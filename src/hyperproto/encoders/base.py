@@ -70,6 +70,13 @@ class Units:
         return Units(self.x[:, :longest].index_select(0, rows), offsets, mask[:, :longest])
 
 
+def is_finite(x: Tensor) -> bool:
+    """Whether there is neither NaN nor infinity in a tensor; one pass, and no copy of it."""
+    if not x.is_floating_point() or not x.numel():
+        return True
+    return bool(torch.stack(x.aminmax()).isfinite().all())
+
+
 def offsets_of(lengths: IntArray) -> IntArray:
     """Where pieces of these lengths begin and end when they lie one after another, (n + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths)])

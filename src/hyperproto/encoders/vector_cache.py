@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.base import Encoder, Units, is_finite
 from hyperproto.encoders.code_digest import code_digest
-from hyperproto.files import atomic_write, cache_dir
+from hyperproto.files import cache_dir, read_arrays, write_arrays
 
 CACHE_VERSION = 2  # raise it whenever the layout of the files, or what belongs to their keys, changes
 WORTH_KEEPING = 10.0  # seconds: what is encoded faster than that is not kept
@@ -35,10 +35,10 @@ def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: C
     if units is None:
         start = monotonic()
         units = encode()
-        if monotonic() - start >= WORTH_KEEPING:
-            with suppress(OSError), atomic_write(path) as file:
-                mask = np.zeros(0, bool) if units.mask is None else units.mask.cpu().numpy()
-                np.savez(file, x=units.x.cpu().numpy(), offsets=units.offsets, mask=mask)
+        if monotonic() - start >= WORTH_KEEPING and is_finite(units.x):
+            mask = np.zeros(0, bool) if units.mask is None else units.mask.cpu().numpy()
+            with suppress(OSError):
+                write_arrays(path, {"x": units.x.cpu().numpy(), "offsets": units.offsets, "mask": mask})
     return units
 
 
@@ -59,10 +59,11 @@ def weights_digest(encoder: Encoder) -> str:
 
 
 def _read(path: Path, encoder: Encoder) -> Units | None:
-    """Read a file; None where there is none, or where its checksums say that it is damaged."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            x, mask = (torch.from_numpy(arrays[name]).to(encoder.device) for name in ("x", "mask"))
-            return Units(x, arrays["offsets"], mask if mask.ndim == 2 else None)
-    except Exception:  # whatever a reader makes of damage
+    """Read a file; None where there is none, or a damaged one, or one of vectors that are not finite."""
+    arrays = read_arrays(path, ("x", "offsets", "mask"))
+    if arrays is None:
         return None
+    x, mask = (torch.from_numpy(arrays[name]).to(encoder.device) for name in ("x", "mask"))
+    if not is_finite(x):
+        return None
+    return Units(x, arrays["offsets"], mask if mask.ndim == 2 else None)

@@ -5,17 +5,15 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data import IntArray
 from hyperproto.encoders.base import Encoder, offsets_of, rows_between
 from hyperproto.encoders.code_digest import code_digest
 from hyperproto.encoders.ragged import Ragged
-from hyperproto.files import atomic_write, cache_dir
+from hyperproto.files import cache_dir, read_arrays, write_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +70,11 @@ def cached_tokens(
     if code is None:
         return make()
     path = cache_dir() / "tokens" / f"{_key(code, texts, settings, tokenizer)}.npz"
-    arrays = _read(path)
+    arrays = read_arrays(path)
     if arrays is None:
         arrays = make()
-        with suppress(OSError), atomic_write(path) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type] # the stubs mistake a name for allow_pickle
+        with suppress(OSError):
+            write_arrays(path, arrays)
     return arrays
 
 
@@ -87,12 +85,3 @@ def _key(code: str, texts: Sequence[Any], settings: object, tokenizer: Any) -> s
     for text in texts:
         digest.update(encode(text).encode())
     return digest.hexdigest()[:24]
-
-
-def _read(path: Path) -> Arrays | None:
-    """Read a file whole (tokens are small); None where there is none, or where its checksums say that it is damaged."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except Exception:  # whatever a reader makes of damage
-        return None

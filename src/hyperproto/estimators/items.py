@@ -1,6 +1,5 @@
 """What classifiers of texts and of images share: a frozen network as a transformer, and the classifier behind it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,6 +17,7 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
 from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
+from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
@@ -130,11 +130,14 @@ def run_folder(encoder: Any) -> Path | None:
     if not isinstance(encoder, str | PathLike):
         return None
     folder = Path(encoder).expanduser()
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
+    if not (folder / "config.json").is_file():
         return None
-    return folder.resolve() if isinstance(config, dict) and "recipe" in config else None
+    try:
+        config = read_json(folder / "config.json")
+        is_run = isinstance(config, dict) and "recipe" in config
+    except DataError:  # damaged: loading the run says so
+        is_run = (folder / "metrics.jsonl").exists()
+    return folder.resolve() if is_run else None
 
 
 class FewShotClassifier(HypersphereClassifier):

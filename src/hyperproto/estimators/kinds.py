@@ -1,6 +1,5 @@
 """The kinds of classifiers: which class reads which items. `load_classifier` loads a saved one of any kind."""
 
-import json
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,6 +11,7 @@ from hyperproto.estimators.image import FewShotImageClassifier
 from hyperproto.estimators.items import FewShotClassifier, run_folder
 from hyperproto.estimators.storage import read_kind
 from hyperproto.estimators.text import FewShotTextClassifier
+from hyperproto.files import read_json
 
 VECTORS = "identity"  # the encoder of those who have vectors already
 
@@ -56,7 +56,10 @@ def new_classifier(encoder: str | None = None, images: bool = False, **settings:
 def _read_images(encoder: str | None) -> bool:
     """Whether this is a run whose encoder read images."""
     folder = run_folder(encoder)
-    return folder is not None and "channels" in json.loads((folder / "config.json").read_text())["recipe"]["encoder"]
+    try:
+        return folder is not None and "channels" in read_json(folder / "config.json")["recipe"]["encoder"]
+    except (DataError, LookupError, TypeError):  # damaged: loading the run says so
+        return False
 
 
 def load_classifier(folder: str | PathLike[str], check_encoder: bool = True) -> HypersphereClassifier:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from math import isfinite
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
@@ -166,7 +165,7 @@ class RunNetwork(FrozenNetwork):
         features = learner.features
         where = f"{folder}: its encoder {recipe.encoder.name!r}"
         super().__init__(features.encoder, where, features.transform.to(default_device()).eval())
-        self.prior_ratio = _ratios(run.prior_ratio)
+        self.prior_ratio = PriorRatio.read(run.prior_ratio).ratio if run.prior_ratio.exists() else {}
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -275,17 +274,6 @@ def _stamp(folder: Path) -> tuple[int, ...]:
     run = Run(folder)
     found = [path.stat() for path in (run.config, run.model, run.prior_ratio) if path.exists()]
     return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns))
-
-
-def _ratios(path: Path) -> dict[str, float]:
-    """The ratios that a run measured, by transform; none where it has no such file."""
-    if not path.exists():
-        return {}
-    ratios = PriorRatio.read(path).ratio
-    for kind, ratio in ratios.items() if isinstance(ratios, dict) else [("all", ratios)]:
-        if not (isinstance(ratio, float | int) and isfinite(ratio) and ratio > 0):
-            raise DataError(f"{path}: the ratio of {kind!r} is {ratio!r}, not a number above 0; remove the file")
-    return ratios
 
 
 def checked_vectors(found: Any, expected: int, where: str) -> Floats:

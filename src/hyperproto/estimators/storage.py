@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.memory import LABEL_TYPES, Memory
-from hyperproto.files import atomic_write, lock, read_bytes, read_json
+from hyperproto.files import atomic_write, json_checksum, lock, read_bytes, read_json
 from hyperproto.regions.arrays import SHORTEST
 from hyperproto.regions.statistics import moments_of, sum_by_label
 
@@ -85,7 +85,9 @@ def write(folder: Path, saved: Saved) -> None:
         "tensors": {"file": file_name, "sha256": digest, "bytes": len(content)},
     }
     try:
-        text = json.dumps({**head, "checksum": checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False).encode()
+        text = json.dumps(
+            {**head, "checksum": json_checksum(head)}, indent=2, ensure_ascii=False, allow_nan=False
+        ).encode()
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"a parameter or a label cannot be written as JSON ({error}); use strings and numbers"
@@ -141,14 +143,9 @@ def read_checked(path: Path, form: str, kind: str) -> dict[str, Any]:
     found = head.get("format") if isinstance(head, dict) else None
     if found != form:
         raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {form!r}")
-    if head.pop("checksum", None) != checksum(head):
+    if head.pop("checksum", None) != json_checksum(head):
         raise DataError(f"{path}: was changed after it was saved; {AGAIN}")
     return head  # type: ignore[no-any-return]
-
-
-def checksum(head: Mapping[str, Any]) -> str:
-    """A sha256 of the content of a JSON file."""
-    return sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
 def identity_problems(encoder: Any) -> Iterator[str]:

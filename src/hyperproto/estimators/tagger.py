@@ -21,8 +21,8 @@ from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, find_spans, labels
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
-from hyperproto.estimators.storage import AGAIN, checksum, identity_problems, model_lock, read_checked
-from hyperproto.files import atomic_write
+from hyperproto.estimators.storage import AGAIN, identity_problems, model_lock, read_checked
+from hyperproto.files import atomic_write, json_checksum
 
 if TYPE_CHECKING:
     from hyperproto.encoders import Encoder, Units
@@ -147,7 +147,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             "tags": self.tags_,
         }
         try:
-            text = json.dumps({**content, "checksum": checksum(content)}, indent=1, ensure_ascii=False)
+            text = json.dumps({**content, "checksum": json_checksum(content)}, indent=1, ensure_ascii=False)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"options={self.options!r} cannot be written as JSON ({error}); use plain values"

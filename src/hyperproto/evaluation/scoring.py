@@ -11,11 +11,11 @@ from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders import Encoder, Units
-from hyperproto.encoders.base import offsets_of, rows_between
+from hyperproto.encoders.base import is_finite, offsets_of, rows_between
 from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation.predictor import Predictor
 from hyperproto.methods import Method, Task, TaskItems, gather_task
 from hyperproto.problems import Answers, Measurement, Tags, problem_of
@@ -35,6 +35,16 @@ class EncodedPool:
     encoder: Encoder
     units: Units
 
+    def __post_init__(self) -> None:
+        x = self.units.x
+        if not is_finite(x):
+            unit = int(torch.nonzero(~x.flatten(1).isfinite().all(1))[0])
+            item = int(np.searchsorted(self.units.offsets, unit, side="right")) - 1
+            raise NonFiniteError(
+                f"{self.pool}: {type(self.encoder).__name__} gives NaN or infinity for item {item} (counted from 0); "
+                "its weights, or the numbers it is given, are too large"
+            )
+
     @classmethod
     def encode(
         cls, encoder: Encoder, pool: Pool, progress: Progress | None = None, *, cached: bool = False
@@ -50,7 +60,7 @@ class EncodedPool:
         """Refuse vectors whose squared distances cannot be represented, by row and value."""
         if self._out_of_range is not None:
             row, value = self._out_of_range
-            raise DataError(
+            raise NonFiniteError(
                 f"{self.pool.name}: row {row} of the vectors holds {value:.3g}; its squared distance cannot be "
                 f"represented in {str(self.units.x.dtype).removeprefix('torch.')}: scale the vectors, or use "
                 "transform 'unit'"

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from hyperproto.data import Pool
 from hyperproto.encoders import Features
-from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.errors import ConfigError, NonFiniteError, unknown_name
 from hyperproto.methods.task import Task
 
 # What a method may promise; `hyperproto.testing.check_method` holds it to each.
@@ -117,7 +117,12 @@ class Method(nn.Module):
 
     def forward(self, task: Task) -> Tensor:
         """Return `scores(task)`, checked: a wrong shape would otherwise be broadcast into wrong answers."""
-        scores = self.scores(task)
+        try:
+            scores = self.scores(task)
+        except torch.linalg.LinAlgError as error:  # of matrices that hold NaN or infinity
+            raise NonFiniteError(
+                f"{type(self).__name__}.scores cannot be computed of these vectors ({error})"
+            ) from None
         shape = *task.query.shape[:2], task.way
         if scores.shape != shape:
             raise ConfigError(
@@ -125,7 +130,8 @@ class Method(nn.Module):
                 "(episodes, queries, classes)"
             )
         if not self.training and scores.isnan().any():  # in training the loss tells
-            raise ConfigError(f"{type(self).__name__}.scores returned NaN for some queries; see its inputs and options")
+            name = type(self).__name__
+            raise NonFiniteError(f"{name}.scores returned NaN for some queries; see its inputs and options")
         return scores
 
     def logits(self, scores: Tensor) -> Tensor:

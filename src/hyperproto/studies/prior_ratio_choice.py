@@ -7,7 +7,6 @@ tuned one (the best of GRID by the mean accuracy of five kinds of episodes). The
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
 from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.training import Run
 from hyperproto.training.selection import run_source, select
 
 GRID = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--choice-episodes", type=int, default=600)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    recipe = json.loads((Path(options.run) / "config.json").read_text())["recipe"]
+    recipe = Run(options.run).read_config()["recipe"]
     chosen_on = open_pool(recipe["data"]["spec"], recipe["validation"]["split"])
     pool = open_pool(options.data or recipe["data"]["spec"], options.split)
 

@@ -11,8 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
+from hyperproto.encoders.base import is_finite
 from hyperproto.episodes import Episode
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation import Predictor
 from hyperproto.methods import Group, TaskItems, gather_task, make_method
 from hyperproto.recipes import Recipe
@@ -20,6 +21,8 @@ from hyperproto.recipes import Recipe
 
 class Learner(Predictor):
     """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
+
+    not_yet_known: frozenset[str] = frozenset()  # buffers in which NaN says so, such as the center of the training data
 
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
@@ -30,7 +33,15 @@ class Learner(Predictor):
             shape = encoder.feature_shape
             features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
-        return cls(features, method, make_decision(method, recipe.decision.options))
+        learner = cls(features, method, make_decision(method, recipe.decision.options))
+        learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not is_finite(buffer))
+        return learner
+
+    def check_finite(self) -> None:
+        """Raise an error that names a tensor in which there is NaN or infinity."""
+        for name, tensor in self.state_dict().items():
+            if name not in self.not_yet_known and not is_finite(tensor):
+                raise NonFiniteError(f"{name} holds NaN or infinity")
 
     def collate(self, pool: Pool, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
         """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering.

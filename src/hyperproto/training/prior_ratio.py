@@ -7,6 +7,7 @@ not trained on. Where some of those are evaluated it is not used: nothing is rep
 
 import json
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Self
 
@@ -16,10 +17,12 @@ from hyperproto.data import Pool
 from hyperproto.encoders import FeatureTransform
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, json_checksum, read_json
 from hyperproto.regions import ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
 from hyperproto.training.learner import Learner
+
+WAY_OUT = "remove it: hyperproto train, with the same recipe and folder, measures it again"
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,30 @@ class PriorRatio:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `write` wrote."""
+        """Read what `write` wrote; files of older versions have no checksum."""
         try:
-            return cls(**json.loads(path.read_text()))
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{path}: not the ratios of a run ({error}); remove it, and train again") from None
+            content = read_json(path, damaged=WAY_OUT)
+            checksum = content.pop("checksum", None)
+            if checksum is not None and checksum != json_checksum(content):
+                raise ValueError("damaged, or changed after it was written: its checksum is another")
+            read = cls(**content)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{path}: not the ratios of a run ({error}); {WAY_OUT}") from None
+        for key in ("data", "split"):
+            if not isinstance(getattr(read, key), str):
+                raise DataError(f"{path}: {key!r} is {getattr(read, key)!r}, not a name; {WAY_OUT}")
+        if not (isinstance(read.classes, list) and all(isinstance(name, str) for name in read.classes)):
+            raise DataError(f"{path}: 'classes' is not a list of names; {WAY_OUT}")
+        for kind, ratio in read.ratio.items() if isinstance(read.ratio, dict) else [("all", read.ratio)]:
+            if type(ratio) not in (float, int) or not isfinite(ratio) or ratio <= 0:
+                raise DataError(f"{path}: the ratio of {kind!r} is {ratio!r}, not a number above 0; {WAY_OUT}")
+        return read
 
     def write(self, path: Path) -> None:
         """Write it beside the run's weights."""
+        content = {**asdict(self), "checksum": json_checksum(asdict(self))}
         with atomic_write(path) as file:
-            file.write(json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n")
+            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
 
     def for_pool(self, pool: Pool) -> dict[str, float]:
         """The ratios to expect of a pool; none where they were measured on some of its classes."""

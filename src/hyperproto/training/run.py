@@ -1,7 +1,11 @@
-"""A run on disk: config.json, metrics.jsonl, model.safetensors, prior_ratio.json, checkpoint/."""
+"""A run on disk: config.json, metrics.jsonl, model.safetensors, prior_ratio.json, checkpoint/.
+
+Each of them has checksums of its content. What was damaged or edited is refused by name.
+"""
 
 import json
 import os
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +13,15 @@ from hyperproto import __version__
 from hyperproto.data import Pool
 from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, errors_name, json_checksum, lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.registry import keywords
-from hyperproto.training.checkpoint import load_model
+from hyperproto.training.checkpoint import WAY_OUT, load_model, load_state
 from hyperproto.training.learner import Learner
-from hyperproto.training.metrics import validated
+from hyperproto.training.metrics import line_of, read_lines, validated
 
-FORMAT = 3  # of config.json; version 0.1 wrote none, 2 had the options of the decision among the method's
+FORMAT = 4  # of config.json; 0.1 wrote none, 2 had the options of the decision among the method's, 3 had no checksums
 
 
 class Run:
@@ -31,13 +35,20 @@ class Run:
         self.checkpoint = self.folder / "checkpoint" / "last.safetensors"
         self.prior_ratio = self.folder / "prior_ratio.json"
 
+    def lock(self) -> AbstractContextManager[None]:
+        """Let no other process train here meanwhile; evaluating a run needs no lock."""
+        return lock(
+            self.folder,
+            "another process is training in this folder; wait until it ends, or name another folder with --out",
+        )
+
     def claim(self, recipe: Recipe, pool: Pool) -> None:
         """Write the resolved configuration, or make sure that the run already there has the same, and the same data."""
         data = {"n_classes": pool.n_labels, "data_digest": pool.digest}
         config = {"version": __version__, "format": FORMAT, **data, "recipe": recipe.model_dump(mode="json")}
         if not self.config.exists():
             with atomic_write(self.config) as file:
-                file.write(json.dumps(config, indent=2).encode() + b"\n")
+                file.write(json.dumps({**config, "checksum": json_checksum(config)}, indent=2).encode() + b"\n")
             return
         found = self.read_config()
         different = sorted(_differences(_settings(found["recipe"]), _settings(recipe.model_dump(mode="json"))))
@@ -52,45 +63,82 @@ class Run:
         """Build the learner with its best weights."""
         config = self.read_config()
         recipe = parse(config["recipe"], str(self.config))
-        learner = Learner.build(recipe, config["n_classes"])
+        try:
+            learner = Learner.build(recipe, config["n_classes"])
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"{self.config}: {error}") from None
+        except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # numbers that no network has
+            raise DataError(f"{self.config}: no such model can be built ({error}); {WAY_OUT}") from None
         load_model(self.model, learner)
         return learner.eval(), recipe
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> int:
         """Append rows, make sure they are on disk, and return the length of the file."""
-        with self.metrics.open("ab") as file:
-            file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
+        with errors_name(self.metrics), self.metrics.open("ab") as file:
+            file.writelines(map(line_of, rows))
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
 
     def cut_metrics(self, length: int) -> None:
-        """Forget what was logged after the checkpoint."""
+        """Forget what was logged after the checkpoint; what was logged before, `length` bytes, must be whole."""
         self.metrics.touch()
-        if self.metrics.stat().st_size < length:
-            raise DataError(f"{self.metrics}: shorter than its checkpoint says; remove {self.folder} and train again")
+        self._rows(self.metrics.read_bytes()[:length], length)
         os.truncate(self.metrics, length)
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return every row logged."""
-        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        """Return every row logged; a last line without an end, as a killed training leaves it, is left out."""
+        length = 0
+        with suppress(DataError):  # there is no checkpoint yet, or a damaged one, which is not asked for here
+            length = load_state(self.checkpoint).get("metrics_length", 0)
+        try:
+            return self._rows(self.metrics.read_bytes(), length)
+        except FileNotFoundError:
+            raise DataError(f"{self.metrics}: no such file; has this run been trained?") from None
+
+    def _rows(self, content: bytes, length: int) -> list[dict[str, Any]]:
+        """Read the log; its first `length` bytes are whole lines, since the checkpoint says so."""
+        rows = read_lines(content, self.metrics, checksums=self.read_config()["format"] >= FORMAT)
+        if content[:length].rpartition(b"\n")[2] or len(content) < length:
+            raise DataError(f"{self.metrics}: shorter than its checkpoint says, or lines were changed; {WAY_OUT}")
+        return rows
 
     def best_validation(self) -> dict[str, Any]:
         """The step whose weights the run keeps: `step`, the metric (`accuracy` or `f1`, a fraction) and its `ci95`."""
         metric, validations = validated(self.read_metrics())
+        if not validations:
+            raise DataError(f"{self.metrics}: no validation in it; train on: {self.folder} has no best weights yet")
         best = max(validations, key=lambda row: float(row[metric]))
         return {key: best[key] for key in ("step", metric, "ci95")}
 
     def read_config(self) -> dict[str, Any]:
         """Return config.json; that of an older version in today's words."""
+        content = read_json(self.config, missing="is this the folder of a run?", damaged=WAY_OUT)
         try:
-            config: dict[str, Any] = json.loads(self.config.read_text())
-            _ = config["n_classes"], config["data_digest"]
-            return _migrated(config)
-        except FileNotFoundError:
-            raise DataError(f"{self.folder}: no config.json here; is it the folder of a run?") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{self.config}: not the configuration of a run ({error!r})") from None
+            return _migrated(_checked(content))
+        except (ValueError, LookupError, TypeError, AttributeError, ConfigError) as error:
+            raise DataError(f"{self.config}: not the configuration of a run ({error}); {WAY_OUT}") from None
+
+
+def _checked(config: Any) -> dict[str, Any]:
+    """Return the content of a config.json without its checksum, if that is right; a ValueError says what is not."""
+    if not isinstance(config, dict):
+        raise ValueError("no JSON object")
+    kinds = {"n_classes": int, "data_digest": str, "recipe": dict}
+    missing = [key for key in kinds if key not in config]
+    if missing:
+        raise ValueError(f"{missing[0]!r} is missing")
+    found = config.get("format", 1)
+    if type(found) is not int or not 1 <= found <= FORMAT:
+        raise ValueError(f"format {found!r}; this version reads 1 to {FORMAT}")
+    checksum = config.pop("checksum", None)
+    if checksum != json_checksum(config) and (checksum is not None or found >= FORMAT):
+        raise ValueError("damaged, or changed after it was written: its checksum is another")
+    wrong = [key for key, kind in kinds.items() if type(config[key]) is not kind]
+    if wrong or config["n_classes"] < 0:
+        key = (wrong or ["n_classes"])[0]
+        raise ValueError(f"{key!r} is {config[key]!r:.50}")
+    return config
 
 
 def _migrated(config: dict[str, Any]) -> dict[str, Any]:

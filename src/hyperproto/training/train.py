@@ -1,6 +1,7 @@
 """Algorithm 1 of the paper: initialise a region for every training class, then learn from episodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from hyperproto.data import Pool, Progress, open_pool
 from hyperproto.encoders import default_device
 from hyperproto.episodes import BatchSampler, Episode
 from hyperproto.episodes.random import TRAINING, raw_words
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError, NonFiniteError
 from hyperproto.methods import Group
 from hyperproto.problems import Measurement, make_sampler
 from hyperproto.recipes import Recipe, run_name
 from hyperproto.training.checkpoint import (
+    WAY_OUT,
     fill,
     load_model,
     load_tensors,
@@ -76,14 +78,16 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
     """Train as the recipe says, or go on where a killed run stopped: the result is the same to the last bit (on CPU).
 
     The global random state of torch is left as it was. `on_data(done, total)` counts items while data are made ready.
+    A folder that another process trains in is refused, a new one as soon as both have made it.
     """
     run = Run(folder)
-    start = _start(recipe, run, on_step, on_data)
-    pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
-    validation = Validator(recipe, pool, on_data)
-    recipe = resolve(recipe, pool)
-    with torch.random.fork_rng(devices=[]):
-        _train(recipe, pool, validation, run, start, on_step)
+    with ExitStack() as locks, torch.random.fork_rng(devices=[]):
+        if run.config.exists():
+            locks.enter_context(run.lock())
+        start = _start(recipe, run, on_step, on_data)
+        pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
+        validation = Validator(recipe, pool, on_data)
+        _train(resolve(recipe, pool), pool, validation, run, start, on_step, locks)
     return run
 
 
@@ -98,7 +102,13 @@ def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress |
 
 
 def _train(
-    recipe: Recipe, pool: Pool, validation: Validator, run: Run, start: Run | None, on_step: OnStep | None
+    recipe: Recipe,
+    pool: Pool,
+    validation: Validator,
+    run: Run,
+    start: Run | None,
+    on_step: OnStep | None,
+    locks: ExitStack,
 ) -> None:
     config = recipe.training
     learner = Learner.build(recipe, pool.n_labels).to(default_device())
@@ -106,7 +116,8 @@ def _train(
     groups = {name: group for name, group in learner.parameter_groups(list(recipe.optim)).items() if group.params}
     if not groups:
         raise ConfigError(f"{recipe.encoder.name} with {recipe.method.name} has nothing to learn; evaluate it as it is")
-    run.claim(recipe, pool)  # only now: what cannot be drawn or built leaves no folder behind
+    locks.enter_context(run.lock())  # only now: what cannot be drawn or built leaves no folder behind
+    run.claim(recipe, pool)
     optimisers = {name: make_optimiser(recipe.optimiser(name), group) for name, group in groups.items()}
     scheduled = [optimiser for name, optimiser in optimisers.items() if recipe.optimiser(name).scheduled]
 
@@ -129,25 +140,24 @@ def _train(
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
-        losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
-        loss = torch.stack(list(losses.values())).sum()
-        if not loss.isfinite():
-            raise ConfigError(
-                f"the loss is {loss.item()} at step {step + 1}; lower the learning rates ([optim.*]), add a warm-up or "
-                f"clip gradients (training.clip_norm). {run.folder} keeps its last checkpoint"
-            )
-        set_rates(scheduled, rate(config, step))
-        _update(optimisers, loss, groups, recipe)  # z, eps and f
-        state = replace(state, step=step + 1)
+        with _told_at_step(step + 1, run):
+            losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
+            loss = torch.stack(list(losses.values())).sum()
+            set_rates(scheduled, rate(config, step))
+            _update(optimisers, loss, groups, recipe)  # z, eps and f
+            state = replace(state, step=step + 1)
 
-        row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
-        last = state.step == config.steps
-        if state.step % config.validate_every == 0 or last:
-            state, measured = _validate(validation, learner, run, state)
-            row |= measured.row()
+            row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
+            validates = state.step % config.validate_every == 0 or state.step == config.steps
+            saves = state.step % config.checkpoint_every == 0
+            if validates or saves:
+                learner.check_finite()
+            if validates:
+                state, measured = _validate(validation, learner, run, state)
+                row |= measured.row()
         if len(row) > 1 + len(losses) or state.step % config.log_every == 0:
             rows.append({**row, **learner.method.monitor()})
-        if state.step % config.checkpoint_every == 0 or state.finished(recipe):
+        if saves or state.finished(recipe):
             state = replace(state, metrics_length=run.append_metrics(rows))
             rows = []
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
@@ -170,19 +180,34 @@ def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
     return lambda step: sampler.draw(task.batch, start=step * task.batch)
 
 
-def _update(
-    optimisers: dict[str, Optimizer],
-    loss: Tensor,
-    groups: dict[str, Group],
-    recipe: Recipe,
-) -> None:
+@contextmanager
+def _told_at_step(step: int, run: Run) -> Iterator[None]:
+    """Say of numbers that are not finite at which step they came up, what to do, and what is left of the run."""
+    try:
+        yield
+    except NonFiniteError as error:
+        kept = "keeps its last checkpoint" if run.checkpoint.exists() else "has no checkpoint yet"
+        raise ConfigError(
+            f"step {step}: {error}. Lower the learning rates ([optim.*]), add a warm-up or clip gradients "
+            f"(training.clip_norm), and name another folder with --out; {run.folder} {kept}"
+        ) from None
+
+
+def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Group], recipe: Recipe) -> None:
+    if not loss.isfinite():
+        raise NonFiniteError(f"the loss is {loss.item()}")
     for optimiser in optimisers.values():
         optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     for name, group in groups.items():
         clip_gradients(group.params, recipe.clipping(name))
-    for optimiser in optimisers.values():
-        optimiser.step()
+    try:
+        for optimiser in optimisers.values():
+            optimiser.step()
+    except RuntimeError as error:
+        if "overflow" not in str(error):  # of a learning rate that float32 cannot hold
+            raise
+        raise NonFiniteError(f"a learning rate is too large ({error})") from None
 
 
 def _validate(validation: Validator, learner: Learner, run: Run, state: State) -> tuple[State, Measurement]:
@@ -202,5 +227,8 @@ def _resume(run: Run, learner: Learner, optimisers: dict[str, Optimizer]) -> Sta
     tensors, state = load_tensors(run.checkpoint)
     weights = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
     fill(learner, weights, run.checkpoint)
-    restore_optimisers(optimisers, tensors)
-    return State(**state)
+    try:
+        restore_optimisers(optimisers, tensors)
+        return State(**state)
+    except (LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{run.checkpoint}: not the checkpoint of this training ({error!r}); {WAY_OUT}") from None
