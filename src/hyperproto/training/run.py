@@ -17,7 +17,8 @@ from hyperproto.training.checkpoint import load_model
 from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import validated
 
-FORMAT = 3  # of config.json; version 0.1 wrote none, 2 had the options of the decision among the method's
+FORMAT = 4  # of config.json; version 0.1 wrote none, 2 had the options of the decision among the method's,
+# up to 3 no sentence-transformer read its checkpoint's own files
 
 
 class Run:
@@ -107,6 +108,8 @@ def _migrated(config: dict[str, Any]) -> dict[str, Any]:
         moved = {key: value for key, value in recipe["method"].items() if key in DECISION_OPTIONS}
         method = {key: value for key, value in recipe["method"].items() if key not in moved}
         recipe = {**recipe, "method": method, "decision": {**recipe.get("decision", {}), **moved}}
+    if found < 4 and recipe["encoder"]["name"] == "sentence-transformer":  # the mean of all pieces, of at most 128
+        recipe = {**recipe, "encoder": {"max_length": 128, "pooling": "plain", **recipe["encoder"]}}
     return {**config, "format": found, "recipe": recipe}
 
 
