@@ -381,7 +381,7 @@ def test_prompts_that_cannot_be_meant(made: Files) -> None:
     folder = made(modes(mean_tokens=True), prompts=PROMPTS)
     with pytest.raises(ConfigError, match="there is no prompt 'cities'; did you mean 'city'"):
         SentenceTransformer(model=folder, prompt_name="cities")
-    with pytest.raises(ConfigError, match="give prompt .* or prompt_name .*, not both"):
+    with pytest.raises(ConfigError, match=r"give prompt .* or prompt_name .*, not both"):
         SentenceTransformer(model=folder, prompt="a", prompt_name="city")
     with pytest.raises(ConfigError, match=r"option 'pooling': 'median' will not do"):
         TextEncoder(folder, pooling="median").transform(["a"])

@@ -153,8 +153,9 @@ def _from_hub(name: str, address: str) -> Path:
     hub = import_module("huggingface_hub")
     try:
         cached = _snapshot(hub, address, local_files_only=True)
-    except Exception:  # not there, or not even a possible name: the hub has the last word
-        cached = None
+    except Exception as error:  # not there, only in part, or not even a possible name: the hub has the last word
+        part = getattr(error, "snapshot_path", None)
+        cached = None if part is None else Path(part)
     if cached is not None and _is_complete(cached):
         return cached
     try:
