@@ -164,13 +164,14 @@ PROMPTS = {"prompts": {"query": "the query of bob: ", "city": "a city, "}, "defa
 
 def test_the_default_prompt_and_others(made: Files, bert: str) -> None:
     folder = made(modes(mean_tokens=True), prompts=PROMPTS)
-    for prompt, options in (
+    asked: list[tuple[str, dict[str, Any]]] = [
         ("the query of bob: ", {}),
         ("a city, ", {"prompt_name": "city"}),
         ("", {"prompt_name": "document"}),  # the package has this name always
         ("", {"prompt": ""}),
         ("met in ", {"prompt": "met in "}),
-    ):
+    ]
+    for prompt, options in asked:
         close(found(folder, **options), prescribed(bert, POOLED["mean"], [prompt + text for text in TEXTS]))
     close(found(folder, pooling="plain"), prescribed(bert, POOLED["mean"]))
     named_only = made(modes(mean_tokens=True), prompts={"prompts": PROMPTS["prompts"], "default_prompt_name": None})
@@ -187,7 +188,10 @@ def test_a_prompt_that_takes_no_part_in_the_pooling(made: Files, bert: str, mode
 
     def pool(states: Tensor) -> Tensor:
         places = torch.arange(1.0, len(states) + 1)[skipped:, None]
-        own = {"weightedmean": lambda s: (places * s).sum(0) / places.sum(), "cls": lambda s: states[0]}
+        own: dict[str, Callable[[Tensor], Tensor]] = {
+            "weightedmean": lambda s: (places * s).sum(0) / places.sum(),
+            "cls": lambda s: states[0],
+        }
         return own.get(mode, POOLED[mode])(states[skipped:])
 
     close(found(folder), prescribed(bert, pool, [prompt + text for text in TEXTS]))
@@ -210,20 +214,14 @@ def test_lower_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_the_maximum_length_is_the_checkpoints_own(made: Files, bert: str, side: str) -> None:
     folder = made(modes(lasttoken=True, mean_tokens=True), settings={"max_seq_length": 9, "do_lower_case": False})
-    tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side=side, model_max_length=7)  # less than the file
-    tokenizer.save_pretrained(folder)
     kept = {"right": "the beginnings", "left": "the ends"}[side]
-
-    def pool(states: Tensor) -> Tensor:
-        return torch.cat([states.mean(0), states[-1]])
-
-    for options, length in (({}, 9), ({"max_length": 12}, 12) if side == "right" else ({"max_length": 7}, 7)):
-        if length == 12:
-            tokenizer.model_max_length = 162
-            tokenizer.save_pretrained(folder)
+    asked: list[tuple[int, int, dict[str, Any]]] = [(7, 9, {}), (162, 9, {}), (162, 12, {"max_length": 12})]
+    for tokenizers, length, options in asked:  # the file counts, whether the tokenizer says less or more
+        tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side=side, model_max_length=tokenizers)
+        tokenizer.save_pretrained(folder)
         with pytest.warns(UserWarning, match=rf"are longer than {length} word pieces; .* left out, {kept} were kept"):
             x = found(folder, **options)
-        close(x, prescribed(folder, pool, truncation=True, max_length=length))
+        close(x, prescribed(folder, lambda s: torch.cat([s.mean(0), s[-1]]), truncation=True, max_length=length))
     assert SentenceTransformer(model=bert).max_length == 162
     made(modes(mean_tokens=True), settings={"max_seq_length": 500})  # more than there are embeddings of positions
     assert SentenceTransformer(model=folder).max_length == 162

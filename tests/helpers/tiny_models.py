@@ -94,7 +94,8 @@ def tiny_gpt2(folder: Path, padding_side: str = "right") -> Path:
         vocab_size=330, special_tokens=["<pad>"], initial_alphabet=alphabet, show_progress=False
     )
     learned.train_from_iterator([" ".join(WORDS)] * 3, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learned, pad_token="<pad>", padding_side=padding_side)
+    fast: Any = PreTrainedTokenizerFast  # which has no types
+    tokenizer = fast(tokenizer_object=learned, pad_token="<pad>", padding_side=padding_side)
     tokenizer.save_pretrained(folder)
     config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=162)
     save(_made(GPT2Model, seeded(config)), folder)

@@ -151,6 +151,7 @@ def _from_hub(name: str, address: str) -> Path:
     """Take what the hub's cache on this machine has, or else download it."""
     _transformers()  # its absence is the first thing to say
     hub = import_module("huggingface_hub")
+    cached: Path | None
     try:
         cached = _snapshot(hub, address, local_files_only=True)
     except Exception as error:  # not there, only in part, or not even a possible name: the hub has the last word
