@@ -92,15 +92,16 @@ def find_sentence_model(name: str) -> Path:
     folder = find_model(name)
     if (folder / MODULES).is_file() or not _is_from_hub(name):
         return folder
-    hub, address = import_module("huggingface_hub"), ALIASES.get(name, name)
+    hub, errors = import_module("huggingface_hub"), import_module("huggingface_hub.errors")
+    address = ALIASES.get(name, name)
     if hub.try_to_load_from_cache(address, MODULES) is hub._CACHED_NO_EXIST:
         return folder
     try:
         hub.HfApi().model_info(address, timeout=PATIENCE)
         hub.hf_hub_download(address, MODULES)
         return _snapshot(hub, address)
-    except hub.errors.EntryNotFoundError as error:
-        if not isinstance(error, hub.errors.LocalEntryNotFoundError):
+    except errors.EntryNotFoundError as error:
+        if not isinstance(error, errors.LocalEntryNotFoundError):
             return folder
         reason = _short(error)
     except Exception as error:  # no connection, a licence to accept
