@@ -14,8 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from hyperproto.encoders import pretrained
 from hyperproto.encoders.pretrained import INSTALL, PACKAGE, SHA256, find_model, load_model, load_tokenizer
+from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.errors import ConfigError, DataError
-from tests.helpers.tiny_models import seeded, tiny_bert
+from tests.helpers.local_hub import LocalHub
+from tests.helpers.tiny_models import as_sentence_transformer, seeded, tiny_bert
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +220,85 @@ def test_a_slow_tokenizer_is_refused(tmp_path: Path) -> None:
     T5Config().save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"its tokenizer \(ByT5Tokenizer\) is not a fast one.*choose a model with"):
         load_tokenizer(str(tmp_path))
+
+
+NAME = "somebody/own"
+
+
+@pytest.fixture
+def own_files(own_bert: Path) -> Path:
+    """A checkpoint of sentence-transformers, with a copy in another form beside it."""
+    dense = {
+        "in_features": 32,
+        "out_features": 5,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }
+    as_sentence_transformer(
+        own_bert, {"pooling_mode_cls_token": True}, dense, "Normalize", settings={"max_seq_length": 9}
+    )
+    (own_bert / "onnx").mkdir()
+    (own_bert / "onnx" / "config.json").write_text("{}")
+    (own_bert / "2_Dense" / "pytorch_model.bin").write_bytes(b"pickle")
+    return own_bert
+
+
+def at(hub: LocalHub | None, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Send huggingface_hub to a hub, or to none, and to a cache of its own."""
+    url = "http://127.0.0.1:9" if hub is None else hub.url
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+
+
+def test_the_parts_that_modules_json_names_come_from_the_hub(
+    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = SentenceTransformer(model=str(own_files))
+    with LocalHub(own_files, NAME) as hub:
+        at(hub, monkeypatch, tmp_path / "hub")
+        found = SentenceTransformer(model=NAME)
+        first = list(hub.downloaded)
+        assert SentenceTransformer(model=NAME).max_length == 9
+        assert hub.downloaded == first  # the second time, all of it is there
+    assert {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "modules.json"} <= {*first}
+    assert not any("onnx" in file or file.endswith(".bin") for file in first)
+    assert found.poolings == ("cls",)
+    for encoder in (found, expected):
+        encoder.eval()
+    assert torch.equal(*(e.encode_all(e.prepare(["the king of paris"])).x for e in (found, expected)))
+    at(None, monkeypatch, tmp_path / "hub")
+    assert SentenceTransformer(model=NAME).feature_shape == (5,)  # without a connection
+    [pooling] = (tmp_path / "hub").glob("**/1_Pooling/config.json")
+    pooling.unlink()
+    with pytest.raises(DataError, match=r"1_Pooling/config\.json: cannot be read"):
+        SentenceTransformer(model=NAME)  # as older versions of ours left it
+
+
+def test_a_cached_network_alone_says_nothing_of_the_pooling(
+    own_files: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program needed only the network: nobody knows yet whether the checkpoint has files of its own."""
+    from huggingface_hub import snapshot_download
+
+    cache = tmp_path / "hub"
+    for folder, poolings in ((own_files, ("cls",)), (bert, ("mean",))):
+        with LocalHub(folder, NAME) as hub:
+            at(hub, monkeypatch, cache)
+            snapshot_download(NAME, allow_patterns=["config.json", "model.safetensors", "tokenizer*"])
+        at(None, monkeypatch, cache)
+        message = (
+            rf"model '{NAME}': its copy on this machine has no modules\.json, and the Hugging Face hub did not say "
+            r"whether it should \(.*\); connect once, or say how texts are read: pooling='plain' is the mean of"
+        )
+        with pytest.raises(ConfigError, match=message):
+            SentenceTransformer(model=NAME)
+        assert SentenceTransformer(model=NAME, pooling="plain").poolings == ("mean",)
+        with LocalHub(folder, NAME) as hub:
+            at(hub, monkeypatch, cache)
+            assert SentenceTransformer(model=NAME).poolings == poolings
+        at(None, monkeypatch, cache)
+        assert SentenceTransformer(model=NAME).poolings == poolings  # from now on without a connection
+        shutil.rmtree(cache)

@@ -77,11 +77,14 @@ def test_minilm_is_what_sentence_transformers_averages(minilm: SentenceTransform
 
     folder = find_model("minilm")
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
-    for sentence, found in zip(SENTENCES, vectors(minilm, SENTENCES), strict=True):
+    plain = SentenceTransformer(model="minilm", pooling="plain")
+    for sentence, found, raw in zip(SENTENCES, vectors(minilm, SENTENCES), vectors(plain, SENTENCES), strict=True):
         inputs = tokenizer(sentence, padding=False, truncation=False)
         expected = by_hand(model, inputs["input_ids"]).mean(0)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(raw, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(found, expected / expected.norm(), rtol=0, atol=1e-6)  # 2_Normalize
     assert minilm.feature_shape == (384,)
+    assert (minilm.max_length, plain.max_length) == (256, 512)  # sentence_bert_config.json; positions
 
 
 def test_minilm_reads_relations_without_training(minilm: SentenceTransformer) -> None:
@@ -90,7 +93,8 @@ def test_minilm_reads_relations_without_training(minilm: SentenceTransformer) ->
     assert encoder.feature_shape == (384,)
     texts = [" ".join(relation["tokens"]) for relation in RELATIONS]
     found = encoder.encode_all(encoder.prepared(pool)).x
-    torch.testing.assert_close(found, vectors(minilm, texts), rtol=0, atol=1e-5)  # the words, and nothing else
+    expected = vectors(SentenceTransformer(model="minilm", pooling="plain"), texts)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)  # the words, and nothing else
 
 
 def test_minilm_knows_what_is_alike(minilm: SentenceTransformer) -> None:

@@ -63,7 +63,7 @@ def test_the_doctor_knows_the_examples(model: FewShotTextClassifier) -> None:
 
 def test_models_of_two_encoders_are_not_merged(bert: str, model: FewShotTextClassifier) -> None:
     other = FewShotTextClassifier(encoder=bert, max_length=64).fit(TEXTS, LABELS)
-    with pytest.raises(DataError, match=r"fitted to .*max_length=128.*the other to those of .*max_length=64"):
+    with pytest.raises(DataError, match=r"fitted to .*max_length=162.*the other to those of .*max_length=64"):
         model.merge(other)
     with pytest.raises(DataError, match="those of an encoder that it does not name; only those of one can be merged"):
         model.merge(HypersphereClassifier().fit(np.eye(32), np.arange(32)))
@@ -80,7 +80,7 @@ def test_onnx_takes_vectors(bert: str, model: FewShotTextClassifier, tmp_path: P
 def test_settings_of_both_are_its_own(bert: str) -> None:
     model = FewShotTextClassifier(encoder=bert, max_length=20, fit_mode="unbiased")
     assert model.get_params().keys() == HypersphereClassifier().get_params().keys() | {
-        *("encoder", "max_length", "progress", "cache")
+        *("encoder", "max_length", "pooling", "prompt", "prompt_name", "progress", "cache")
     }
     copy = clone(model).set_params(coverage=0.9)
     assert (copy.max_length, copy.fit_mode, copy.coverage) == (20, "unbiased", 0.9)
@@ -110,7 +110,7 @@ def test_a_model_on_disk_is_the_same_model(bert: str, model: FewShotTextClassifi
     assert {path.suffix for path in (tmp_path / "model").glob("[!.]*")} == {".json", ".safetensors"}
     head = json.loads((tmp_path / "model" / "model.json").read_text())
     assert head["kind"] == "FewShotTextClassifier"
-    assert head["encoder"]["options"] == {"model": bert, "max_length": 128}
+    assert head["encoder"]["options"] == {"model": bert, "max_length": 162}
     assert len(head["encoder"]["sha256"]) == 64
 
 
@@ -128,7 +128,7 @@ def test_other_weights_are_refused(model: FewShotTextClassifier, tmp_path: Path)
     networks.forget_networks()
     with pytest.raises(
         DataError,
-        match=r"fitted to vectors of sentence-transformer \(max_length=128, model='.*'; weights \w{12}\), but '.*' is "
+        match=r"fitted to vectors of sentence-transformer \(max_length=162, model='.*'; weights \w{12}\), but '.*' is "
         r"now sentence-transformer \(.*; weights \w{12}\); use the encoder of the fit, or fit again",
     ):
         FewShotTextClassifier.load(tmp_path / "model")
@@ -141,7 +141,7 @@ def test_other_weights_are_refused(model: FewShotTextClassifier, tmp_path: Path)
 
 
 def test_settings_of_the_encoder_may_not_change_after_the_fit(model: FewShotTextClassifier) -> None:
-    with pytest.raises(DataError, match=r"max_length=128.*is now sentence-transformer \(max_length=64"):
+    with pytest.raises(DataError, match=r"max_length=162.*is now sentence-transformer \(max_length=64"):
         model.set_params(max_length=64).predict(NEW)
 
 

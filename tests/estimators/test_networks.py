@@ -334,7 +334,7 @@ def test_images_reach_a_callable_as_they_came(files: list[Path]) -> None:
 
 
 def test_an_encoder_of_this_package_is_a_module_that_knows_its_items(bert: str) -> None:
-    encoder = make_encoder("sentence-transformer", {"model": bert, "max_length": 128})
+    encoder = make_encoder("sentence-transformer", {"model": bert, "max_length": 162})
     model = FewShotTextClassifier(encoder=encoder).fit(TEXTS, LABELS)
     named = FewShotTextClassifier(encoder=bert).fit(TEXTS, LABELS)
     np.testing.assert_allclose(model.predict_proba(NEW), named.predict_proba(NEW), atol=1e-5)

@@ -130,7 +130,8 @@ def test_no_bar_unless_asked_for(bert: str, capfd: pytest.CaptureFixture[str]) -
 
 def test_it_is_a_transformer(bert: str) -> None:
     encoder = TextEncoder(bert, max_length=64)
-    assert encoder.get_params() == {"model": bert, "max_length": 64, "progress": False, "cache": True}
+    own = {"max_length": 64, "pooling": "auto", "prompt": None, "prompt_name": None}
+    assert encoder.get_params() == {"model": bert, **own, "progress": False, "cache": True}
     check_is_fitted(encoder)
     assert encoder.get_feature_names_out()[[0, -1]].tolist() == ["textencoder0", "textencoder31"]
     encoder.transform(TEXTS)
@@ -142,7 +143,7 @@ def test_it_is_a_transformer(bert: str) -> None:
 def test_a_pipeline_may_be_searched(bert: str, read: list[str]) -> None:
     pipeline = make_pipeline(TextEncoder(bert), HypersphereClassifier())
     assert pipeline.fit(TEXTS, LABELS).score(TEXTS, LABELS) > 0.8
-    grid = {"hypersphereclassifier__fit_mode": ["bayes", "point"], "textencoder__max_length": [8, 128]}
+    grid = {"hypersphereclassifier__fit_mode": ["bayes", "point"], "textencoder__max_length": [8, "auto"]}
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(TEXTS, LABELS)
     assert search.best_estimator_.predict(TEXTS[:1]).shape == (1,)
     assert len(read) == 2 * 9  # whatever the folds: once for each length

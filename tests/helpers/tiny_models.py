@@ -80,3 +80,67 @@ def save(model: Any, folder: Path) -> None:
     for parameter in model.parameters():
         parameter.data.normal_(std=0.3)
     model.save_pretrained(folder)
+
+
+def tiny_gpt2(folder: Path, padding_side: str = "right") -> Path:
+    """A GPT-2, in which a piece sees only those before it, and which puts nothing before or behind a text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
+
+    learned = Tokenizer(models.BPE())
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=["<pad>"], initial_alphabet=alphabet, show_progress=False
+    )
+    learned.train_from_iterator([" ".join(WORDS)] * 3, trainer)
+    fast: Any = PreTrainedTokenizerFast  # which has no types
+    tokenizer = fast(tokenizer_object=learned, pad_token="<pad>", padding_side=padding_side)
+    tokenizer.save_pretrained(folder)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=162)
+    save(_made(GPT2Model, seeded(config)), folder)
+    return folder
+
+
+PARTS = "sentence_transformers.models"
+
+
+def as_sentence_transformer(
+    folder: Path,
+    pooling: dict[str, Any] | None = None,
+    *layers: dict[str, Any] | str,
+    settings: dict[str, Any] | None = None,
+    prompts: dict[str, Any] | None = None,
+) -> Path:
+    """Write the files of sentence-transformers beside a model.
+
+    `layers` are the configurations of dense layers, with random weights, and the names of parts without any.
+    """
+    from safetensors.torch import save_file
+
+    parts: list[tuple[str, str]] = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **(pooling or {})})
+    torch.manual_seed(1)
+    for n, layer in enumerate(layers, start=2):
+        kind = layer if isinstance(layer, str) else "Dense"
+        parts.append((f"{n}_{kind}", kind))
+        if isinstance(layer, dict):
+            path = folder / f"{n}_Dense"
+            _write(path / "config.json", layer)
+            weights = {"linear.weight": torch.randn(layer["out_features"], layer["in_features"]) / 4}
+            bias = {"linear.bias": torch.randn(layer["out_features"])} if layer["bias"] else {}
+            save_file(weights | bias, path / "model.safetensors")
+    listed = [
+        {"idx": n, "name": str(n), "path": path, "type": f"{PARTS}.{kind}"} for n, (path, kind) in enumerate(parts)
+    ]
+    _write(folder / "modules.json", listed)
+    if settings is not None:
+        _write(folder / "sentence_bert_config.json", settings)
+    if prompts is not None:
+        _write(folder / "config_sentence_transformers.json", prompts)
+    return folder
+
+
+def _write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))

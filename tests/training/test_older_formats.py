@@ -108,6 +108,22 @@ def test_options_and_weights_of_the_decision_are_found_in_the_method(recipe: str
     assert len(set(before)) > 1
 
 
+@pytest.mark.parametrize(("given", "length"), [({}, 128), ({"max_length": 64}, 64)])
+def test_a_run_on_texts_of_an_older_format_averages_as_it_did(
+    recipe: str, tmp_path: Path, given: dict[str, int], length: int
+) -> None:
+    """Up to format 3 a sentence-transformer read nothing of its checkpoint's own files, and 128 word pieces."""
+    run = train(load_recipe(recipe), tmp_path / "run")
+    config = json.loads(run.config.read_text())
+    assert run.read_config()["recipe"] == config["recipe"]
+    texts = {"name": "sentence-transformer", "model": "minilm", **given}
+    older = {**config, "format": 3, "recipe": {**config["recipe"], "encoder": texts}}
+    run.config.write_text(json.dumps(older))
+    assert run.read_config()["recipe"]["encoder"] == {**texts, "pooling": "plain", "max_length": length}
+    run.config.write_text(json.dumps({**older, "format": 4}))
+    assert run.read_config()["recipe"]["encoder"] == texts
+
+
 def test_transitions_that_were_given_stay_given(recipe: str, tmp_path: Path) -> None:
     run = train(load_recipe(recipe, [f"decision.transitions={GIVEN}"]), tmp_path / "run")
     as_format_2(run)

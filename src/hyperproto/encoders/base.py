@@ -111,6 +111,14 @@ class Encoder(nn.Module):
         """
         return {}
 
+    @property
+    def read_as(self) -> dict[str, Any]:
+        """The options that vectors follow from, beside the weights: those it was made with.
+
+        A subclass puts what it found in files in place of an option such as "auto".
+        """
+        return {} if self.made_from is None else dict(self.made_from[1])
+
     def differences(self, pool: Pool) -> list[str]:
         """Compare what `options_for` reads off a pool with what this encoder was made with; each one in words."""
         made = {} if self.made_from is None else self.made_from[1]

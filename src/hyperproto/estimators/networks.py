@@ -80,7 +80,8 @@ class EncoderNetwork(Network):
 
     @property
     def _made(self) -> tuple[str, dict[str, Any]]:
-        return self.encoder.made_from or (type(self.encoder).__qualname__, {})
+        made = self.encoder.made_from
+        return type(self.encoder).__qualname__ if made is None else made[0], self.encoder.read_as
 
     def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
         """Encode in eval mode, then transform."""

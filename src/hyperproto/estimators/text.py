@@ -1,20 +1,31 @@
 """FewShotTextClassifier: a handful of labelled texts to a classifier; TextEncoder: texts to vectors."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Self
 
 from hyperproto.errors import DataError
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
+from hyperproto.estimators.storage import Saved
 
 
 class TextEncoder(ItemEncoder):
-    """Texts to vectors by a frozen language model: the mean of its last layer.
+    """Texts to vectors by a frozen language model, as its checkpoint's own sentence-transformers files say.
+
+    Pooling, dense layers, scaling to length 1, lower-casing, default prompt and maximum length are read from the
+    checkpoint. One without such files is averaged over its last layer.
 
     Parameters
     ----------
     model : "minilm", "mpnet", "bert", a folder with a checkpoint, or a name on the Hugging Face hub; the folder of a
         run that `hyperproto train` made on texts; a callable, or a torch module, from a list of texts to (n, D).
-    max_length : in word pieces, for a language model by name; of a longer text the beginning is read.
+    max_length : in word pieces, for a language model by name; of a longer text the beginning is read. "auto": the
+        checkpoint's own maximum.
+    pooling : "auto": as the checkpoint says. "cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean" or
+        "lasttoken": this in place of its own pooling. "plain": the mean of the last layer, and nothing else.
+    prompt : put before every text, in place of the checkpoint's default prompt; "" is none.
+    prompt_name : the prompt of that name among the checkpoint's own.
     progress : show a bar on standard error.
     cache : keep vectors, the latest in memory, and on disk what took more than ten seconds.
 
@@ -31,10 +42,21 @@ class TextEncoder(ItemEncoder):
     chunk = 1 << 16
 
     def __init__(
-        self, model: Any = "minilm", *, max_length: int = 128, progress: bool = False, cache: bool = True
+        self,
+        model: Any = "minilm",
+        *,
+        max_length: int | str = "auto",
+        pooling: str = "auto",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        progress: bool = False,
+        cache: bool = True,
     ) -> None:
         self.model = model
         self.max_length = max_length
+        self.pooling = pooling
+        self.prompt = prompt
+        self.prompt_name = prompt_name
         self.progress = progress
         self.cache = cache
 
@@ -48,7 +70,8 @@ class TextEncoder(ItemEncoder):
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """A language model that reads whole texts."""
-        return "sentence-transformer", {"model": str(self.model), "max_length": self.max_length}
+        names = ("max_length", "pooling", "prompt", "prompt_name")
+        return "sentence-transformer", {"model": str(self.model), **{name: getattr(self, name) for name in names}}
 
 
 def check_texts(X: Any) -> list[str]:
@@ -84,7 +107,7 @@ class FewShotTextClassifier(FewShotClassifier):
 
     Parameters
     ----------
-    encoder, max_length, progress, cache : see `TextEncoder`.
+    encoder, max_length, pooling, prompt, prompt_name, progress, cache : see `TextEncoder`.
     settings : those of `HypersphereClassifier`: region, fit_mode, feature_transform, coverage and so on.
 
     Examples
@@ -99,7 +122,10 @@ class FewShotTextClassifier(FewShotClassifier):
         self,
         *,
         encoder: Any = "minilm",
-        max_length: int = 128,
+        max_length: int | str = "auto",
+        pooling: str = "auto",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         progress: bool = False,
         cache: bool = True,
         **settings: Any,
@@ -107,9 +133,18 @@ class FewShotTextClassifier(FewShotClassifier):
         super().__init__(**settings)
         self.encoder = encoder
         self.max_length = max_length
+        self.pooling = pooling
+        self.prompt = prompt
+        self.prompt_name = prompt_name
         self.progress = progress
         self.cache = cache
 
     def item_encoder(self) -> TextEncoder:
         """The transformer that reads the texts."""
-        return TextEncoder(self.encoder, max_length=self.max_length, progress=self.progress, cache=self.cache)
+        own = ("max_length", "pooling", "prompt", "prompt_name", "progress", "cache")
+        return TextEncoder(self.encoder, **{name: getattr(self, name) for name in own})
+
+    @classmethod
+    def _from_saved(cls, folder: str | PathLike[str], saved: Saved) -> Self:
+        """Make the classifier that was read; where it says nothing of pooling, it was fitted before there was any."""
+        return super()._from_saved(folder, replace(saved, parameters={"pooling": "plain", **saved.parameters}))

@@ -21,7 +21,9 @@ from hyperproto.training.checkpoint import WAY_OUT, load_model, load_state
 from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import line_of, read_lines, validated
 
-FORMAT = 4  # of config.json; 0.1 wrote none, 2 had the options of the decision among the method's, 3 had no checksums
+# Of config.json. 0.1 wrote none; 2 had the options of the decision among the method's; up to 3 there were no checksums,
+# and no sentence-transformer read its checkpoint's own files.
+FORMAT = 4
 
 
 class Run:
@@ -155,6 +157,8 @@ def _migrated(config: dict[str, Any]) -> dict[str, Any]:
         moved = {key: value for key, value in recipe["method"].items() if key in DECISION_OPTIONS}
         method = {key: value for key, value in recipe["method"].items() if key not in moved}
         recipe = {**recipe, "method": method, "decision": {**recipe.get("decision", {}), **moved}}
+    if found < 4 and recipe["encoder"]["name"] == "sentence-transformer":  # the mean of all pieces, of at most 128
+        recipe = {**recipe, "encoder": {"max_length": 128, "pooling": "plain", **recipe["encoder"]}}
     return {**config, "format": found, "recipe": recipe}
 
 

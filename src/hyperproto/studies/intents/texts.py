@@ -39,7 +39,8 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
         raise DataError(f"{name}: {error}; HYPERPROTO_DATA names the folder that holds intents/") from None
     classes = sorted(set(train[1]))
     place = {label: n for n, label in enumerate(classes)}
-    transform = TextEncoder(encoder, progress=True).transform
+    plain = TextEncoder(encoder, pooling="plain", max_length=128, progress=True)  # lengths: the transforms are compared
+    transform = plain.transform
     texts = transform([*train[0], *test[0], *outside])
     ends = np.cumsum([len(train[0]), len(test[0])])
     parts = np.split(texts, ends)
