@@ -325,7 +325,7 @@ def test_data_check_counts(vectors_file: Path) -> None:
             ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "0"],
             "at least 1 example",
         ),
-        (["methods", "list", "--json", "/proc/none.json"], "check the path and your rights to it"),
+        (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
     ],

@@ -620,5 +620,7 @@ def test_the_command_prints_a_mistake_as_one_paragraph(
 
 
 def test_a_download_needs_no_torch() -> None:
-    code = "import sys, hyperproto.cli, hyperproto.data.get, hyperproto.progress; print('torch' in sys.modules)"
+    code = (
+        "import sys, hyperproto.cli.commands, hyperproto.data.get, hyperproto.progress; print('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
