@@ -203,7 +203,7 @@ def parse_json(
     """
     try:
         content = json.loads(text, object_hook=hook)
-        if isinstance(content, dict | list) and text.count("[") + text.count("{") > DEEPEST and _is_deep(content):
+        if isinstance(content, dict | list) and text.count("[") + text.count("{") > DEEPEST and is_deep(content):
             raise RecursionError
     except RecursionError:
         raise error(f"{where}: lists or objects nested more than {DEEPEST} deep; {damaged}") from None
@@ -214,7 +214,7 @@ def parse_json(
     return content
 
 
-def _is_deep(content: Any) -> bool:
+def is_deep(content: Any) -> bool:
     """Whether lists and objects are nested more than `DEEPEST` deep. No recursion: it would run out of stack."""
     level = [content]
     for _ in range(DEEPEST):
