@@ -4,12 +4,12 @@ Importing this package loads nothing else: each public name is fetched from its 
 start is fast and `pip install hyperproto` without torch still gives the regions and the estimator.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # type checkers know the name; `typing` itself takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from hyperproto.api import check_data as check_data
     from hyperproto.api import compare as compare
     from hyperproto.api import evaluate as evaluate
@@ -85,7 +85,9 @@ _HOME = {
 __all__ = [*sorted(_HOME), "__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name not in _HOME:
         raise AttributeError(f"module 'hyperproto' has no attribute {name!r}")
     return getattr(import_module(f"hyperproto.{_HOME[name]}"), name)

@@ -216,9 +216,7 @@ def decode_utf8(
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as found:
         line = content.count(b"\n", 0, found.start) + 1
-        raise error(
-            f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); {damaged}"
-        ) from None
+        raise error(f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); {damaged}") from None
 
 
 DEEPEST = 100  # levels of lists and objects in a file; a reader, or a writer, of many more runs out of stack
@@ -256,7 +254,7 @@ def parse_json(
     """
     try:
         content = json.loads(text, object_hook=hook)
-        if isinstance(content, dict | list) and text.count("[") + text.count("{") > DEEPEST and _is_deep(content):
+        if isinstance(content, dict | list) and text.count("[") + text.count("{") > DEEPEST and is_deep(content):
             raise RecursionError
     except RecursionError:
         raise error(f"{where}: lists or objects nested more than {DEEPEST} deep; {damaged}") from None
@@ -267,7 +265,7 @@ def parse_json(
     return content
 
 
-def _is_deep(content: Any) -> bool:
+def is_deep(content: Any) -> bool:
     """Whether lists and objects are nested more than `DEEPEST` deep. No recursion: it would run out of stack."""
     level = [content]
     for _ in range(DEEPEST):

@@ -311,7 +311,7 @@ def test_data_check_counts(vectors_file: Path) -> None:
         (["train", "glyphs:protonet", "-o", "training.stepz=1", "-o", "episodes.wya=2"], "2 problem(s)"),
         (["evaluate", "--encoder", "identity", "--data", "glyph", "--method", "protonet"], "did you mean 'glyphs'?"),
         (["evaluate", "--encoder", "identity", "--data", "vectors:no.npz", "--method", "protonet"], "no such file"),
-        (["evaluate", "--run", "no/run", "--data", "glyphs"], "is it the folder of a run?"),
+        (["evaluate", "--run", "no/run", "--data", "glyphs"], "is this the folder of a run?"),
         (
             ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--fit", "bayes"],
             "Known: point",
@@ -325,7 +325,7 @@ def test_data_check_counts(vectors_file: Path) -> None:
             ["evaluate", "--encoder", "identity", "--data", "glyphs", "--method", "protonet", "--shot", "0"],
             "at least 1 example",
         ),
-        (["methods", "list", "--json", "/proc/none.json"], "check the path and your rights to it"),
+        (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
     ],

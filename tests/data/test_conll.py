@@ -92,7 +92,7 @@ def test_columns_separators_documents_and_comments(tmp_path: Path) -> None:
     turned = "B-PER\tAnna\r\nO\tsang\r\n\r\nO\tyes\r\n"
     pool = open_pool(f"conll:{write(tmp_path / 'd.txt', turned)},word=2,column=1", "all")
     assert pool.items == [["Anna", "sang"], ["yes"]]
-    odd = "\ufeffa\u00a0b\u2028c \tO\nx\tO\n \t\ny\tO\n"  # only tabs part columns, only newlines end lines
+    odd = "\ufeffa\u00a0b\u2028c \tO\nx\tB-X\n \t\ny\tO\n"  # only tabs part columns, only newlines end lines
     assert open_pool(f"conll:{write(tmp_path / 'c.txt', odd)}", "all").items == [["a\u00a0b\u2028c ", "x"], ["y"]]
 
 
@@ -108,6 +108,7 @@ def test_columns_separators_documents_and_comments(tmp_path: Path) -> None:
             r"my\.txt, line 3: label 'X' does not begin with B-, I-, E-, S-, L-, U- as",
         ),
         ("\n\n", r"my\.txt: no sentences in it"),
+        ("a\tO\n\nb\tO\n", r"my\.txt: every word is O; mark at least one entity"),
     ],
 )
 def test_what_is_wrong_is_named_by_line(tmp_path: Path, text: str, message: str) -> None:

@@ -46,6 +46,10 @@ class Site:
     wrong_range: bool = False
     silent_rest: bool = False  # does a partial answer come without ETag and date?
     gzipped: bool = False
+    length: str | None = None  # what it says in Content-Length; "" for nothing
+    surplus: bytes = b""  # what follows behind the body
+    stalls: list[int] = field(default_factory=list)  # bytes after which the next answers go on no more
+    closing: threading.Event = field(default_factory=threading.Event)
     asked: list[dict[str, str]] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     after: Callable[["Site"], None] = lambda site: None
@@ -90,8 +94,16 @@ class Handler(BaseHTTPRequestHandler):
         if start is not None:
             first = start - 1 if site.wrong_range else start
             self.send_header("Content-Range", f"bytes {first}-{len(site.body) - 1}/{len(site.body)}")
-        self.send_header(*(("Transfer-Encoding", "chunked") if site.chunked else ("Content-Length", str(len(body)))))
+        body += site.surplus
+        length = str(len(body)) if site.length is None else site.length
+        if site.chunked or length:
+            self.send_header(*(("Transfer-Encoding", "chunked") if site.chunked else ("Content-Length", length)))
         self.end_headers()
+        if site.stalls:
+            self.wfile.write(body[: site.stalls.pop(0)])
+            self.wfile.flush()
+            site.closing.wait()
+            return
         cut = site.cuts.pop(0) if site.cuts else site.always_cut
         part = body[:cut]
         if site.chunked:
@@ -124,6 +136,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("NO_PROXY", "*")
     offer(monkeypatch, Download(served.url, "data.bin", served.checksum()))
     yield served
+    served.closing.set()
     server.shutdown()
     thread.join()
     server.server_close()
@@ -552,7 +565,9 @@ def test_a_folder_that_may_not_be_written_to(
     site: Site, read_only: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
 ) -> None:
     monkeypatch.setenv("HYPERPROTO_DATA", str(read_only))
-    with pytest.raises(DataError, match=rf"^{read_only / name}: {why}; name a folder .* --out FOLDER$"):
+    with pytest.raises(
+        DataError, match=rf"^{read_only / name}: {why}; check your rights .* --out FOLDER names another"
+    ):
         get.get(name)
     assert site.asked == []
 
@@ -619,6 +634,68 @@ def test_the_command_prints_a_mistake_as_one_paragraph(
     assert printed.out == ""
 
 
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "", "[]", "{", "[" * 100_000, '{"url": "URL"}', '{"url": "URL", "validator": 3, "total": 9}', "\xff",
+        '{"url": "URL", "validator": "a\\nb: c", "total": 9}', '{"url": "URL", "validator": "x", "total": "9"}',
+        '{"url": "URL", "validator": "x", "total": -9}', '{"url": "URL", "validator": "x", "total": 1e400}',
+    ],
+)  # fmt: skip
+def test_damaged_notes_of_a_part_start_the_download_anew(site: Site, tmp_path: Path, notes: str) -> None:
+    (tmp_path / "data.bin.part").write_bytes(b"what")
+    (tmp_path / "data.bin.part.json").write_bytes(notes.replace("URL", site.url).encode("latin-1"))
+    assert get.get("omniglot", tmp_path)[0].path.read_bytes() == BODY
+    assert site.asked == [{}]
+    assert names(tmp_path) == {"data.bin"}
+
+
+@pytest.mark.parametrize("length", ["", "-5", "many", "1" * 400])
+def test_a_length_that_is_none_is_not_believed(site: Site, tmp_path: Path, length: str) -> None:
+    site.length = length
+    if length.startswith("1"):
+        with pytest.raises(DataError, match=rf"{site.url}: stopped 3 times in a row .*bytes are kept in"):
+            get.get("omniglot", tmp_path)
+    else:
+        assert get.get("omniglot", tmp_path)[0].path.read_bytes() == BODY
+        assert names(tmp_path) == {"data.bin"}
+
+
+def test_a_body_that_is_longer_than_announced(site: Site, tmp_path: Path) -> None:
+    site.cuts, site.surplus = [len(BODY) // 2], os.urandom(len(BODY) // 2)
+    site.length = str(len(BODY))
+    assert get.get("omniglot", tmp_path)[0].path.read_bytes() == BODY
+    assert [*map(len, site.asked)] == [0, 2, 0]  # from the start again, once the rest was too long
+    assert names(tmp_path) == {"data.bin"}
+
+
+def test_a_body_that_does_not_end(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, Download(site.url, "data.bin", site.checksum(), len(BODY)))
+    site.surplus, site.chunked = b"and more", True
+    with pytest.raises(DataError, match=rf"more than the {len(BODY):,} bytes of the published file; the file"):
+        get.get("omniglot", tmp_path)
+    assert names(tmp_path) == set()
+
+
+def test_a_server_that_stalls_is_asked_again(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(get, "TIMEOUT", 0.2)
+    site.stalls = [get._BLOCK + 1000]
+    assert get.get("omniglot", tmp_path)[0].path.read_bytes() == BODY
+    assert site.asked[1]["Range"] == f"bytes={get._BLOCK}-"
+    (tmp_path / "data.bin").unlink()
+    site.stalls = [0, 0, 0]
+    with pytest.raises(DataError, match=r"stopped 3 times in a row .*check the network and run the command again"):
+        get.get("omniglot", tmp_path)
+
+
+def test_a_fifo_in_the_place_of_a_file_is_not_read(site: Site, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "data.bin")
+    with pytest.raises(DataError, match=r"data\.bin: a FIFO, not a file"):
+        get.get("omniglot", tmp_path)
+
+
 def test_a_download_needs_no_torch() -> None:
-    code = "import sys, hyperproto.cli, hyperproto.data.get, hyperproto.progress; print('torch' in sys.modules)"
+    code = (
+        "import sys, hyperproto.cli.commands, hyperproto.data.get, hyperproto.progress; print('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

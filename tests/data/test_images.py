@@ -275,7 +275,7 @@ def test_what_a_mac_and_an_editor_leave_behind_is_passed_over(tmp_path: Path) ->
         ("{}/empty", "no images; put the images of each class into a folder"),
         ("{}/text.txt", "neither a folder nor a zip archive"),
         ("{}/good,sise=3", "there is no option 'sise'; did you mean 'size'"),
-        ("{}/good,size=0", "size=0 will not do; write a whole number from 1 on"),
+        ("{}/good,size=0", "size=0 will not do; write a whole number from 1 to 4096"),
         ("{}/good,channels=2", "there is no channels '2'"),
         ("{}/good,damaged=maybe", "there is no damaged 'maybe'"),
         ("{}/good,shares=1/2", "shares=1/2 will not do; write train/val/test, such as 64/16/20"),

@@ -51,7 +51,9 @@ def test_a_changed_or_cut_file_is_refused(saved: tuple[Path, Pool]) -> None:
         load_episodes(path, pool)
     path.write_text(whole)
     change(path, 0, "hello")
-    with pytest.raises(EpisodeError, match="line 1: not the head of an episode file"):
+    with pytest.raises(
+        EpisodeError, match=r"line 1: not JSON \(.*\); an episode file begins with hyperproto-episodes/1"
+    ):
         load_episodes(path, pool)
     change(path, 0, '{"format": "hyperproto-episodes/9"}')
     with pytest.raises(EpisodeError, match="format 'hyperproto-episodes/9'; this version reads"):

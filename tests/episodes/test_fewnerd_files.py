@@ -100,12 +100,12 @@ def test_other_names_and_files(tmp_path: Path) -> None:
     assert len(load_fewnerd_episodes(path, shot=1)[1]) == 1
     with pytest.raises(EpisodeError, match=r"line 1: 1 entities of 'person' in the support; there must be 3 to 6"):
         load_fewnerd_episodes(path, shot=3)
-    with pytest.raises(EpisodeError, match="cannot be read"):
+    with pytest.raises(EpisodeError, match="No such file or directory; check the path"):
         load_fewnerd_episodes(tmp_path / "test_2_1.jsonl")
     with pytest.raises(EpisodeError, match="no episodes in it"):
         load_fewnerd_episodes(write(tmp_path / "test_2_1.jsonl"))
     (tmp_path / "test_2_1.jsonl").write_text("{")
-    with pytest.raises(EpisodeError, match="line 1: not an episode of Few-NERD"):
+    with pytest.raises(EpisodeError, match=r"line 1: not JSON .*; write one episode on each line"):
         load_fewnerd_episodes(tmp_path / "test_2_1.jsonl")
 
 

@@ -72,7 +72,7 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
         ("glyphs", [], "glyphs has 6 rows; name one: glyphs:protonet, "),
         ("glyphs:protnet", [], r"glyphs: there is no row 'protnet'; did you mean 'protonet'\?"),
         ("glyph", [], r"no recipe 'glyph'; did you mean 'glyphs'\? .*Your own: a path that ends in \.toml"),
-        ("none.toml", [], r"none\.toml: cannot read the recipe \(No such file"),
+        ("none.toml", [], r"none\.toml: No such file or directory; check the path"),
         ("glyphs:protonet", ["training.steps"], "write section.key=value"),
         ("glyphs:protonet", ["method.name=protnet"], r"method\.name: there is no method 'protnet'; did you mean"),
         (

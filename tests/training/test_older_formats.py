@@ -11,6 +11,7 @@ from hyperproto.data import open_pool
 from hyperproto.episodes import GreedySampler
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool, tag_alike
+from hyperproto.files import json_checksum
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors, save_tensors
 from hyperproto.training.selection import run_source, select
@@ -117,10 +118,12 @@ def test_a_run_on_texts_of_an_older_format_averages_as_it_did(
     config = json.loads(run.config.read_text())
     assert run.read_config()["recipe"] == config["recipe"]
     texts = {"name": "sentence-transformer", "model": "minilm", **given}
+    config.pop("checksum")  # which came with format 4
     older = {**config, "format": 3, "recipe": {**config["recipe"], "encoder": texts}}
     run.config.write_text(json.dumps(older))
     assert run.read_config()["recipe"]["encoder"] == {**texts, "pooling": "plain", "max_length": length}
-    run.config.write_text(json.dumps({**older, "format": 4}))
+    today = {**older, "format": 4}
+    run.config.write_text(json.dumps({**today, "checksum": json_checksum(today)}))
     assert run.read_config()["recipe"]["encoder"] == texts
 
 

@@ -1,29 +1,20 @@
-"""The command line: thin. Exit codes: 0; 1 for a mistake that the user can mend; 2 for wrong usage."""
+"""The command line: thin. Here is its outermost frame: how it ends, however it ends.
+
+Exit codes: 0; 1 for a mistake that the user can mend, and for a defect of ours; 2 for wrong usage; 130 for Ctrl-C;
+141 where whoever reads the output has closed it (`| head`). This file imports next to nothing, so that from its first
+line on Ctrl-C is quiet; the commands and all they need are imported inside `main`.
+"""
 
 import sys
-import warnings
-from typing import Annotated, Any
 
-import typer
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
-from hyperproto import __version__
-from hyperproto.allocator import keep_large_blocks
-from hyperproto.cli import entities, lists, practice, research
-from hyperproto.cli.terminal import complain
-from hyperproto.errors import HyperProtoError
+    from hyperproto.cli.commands import app as app
 
-app = typer.Typer(
-    help="Few-shot learning in which a class is a region of embedding space, not a point.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(practice.app)
-app.add_typer(entities.app)
-app.add_typer(research.app)
-app.add_typer(lists.recipes_app, name="recipes")
-app.add_typer(lists.methods_app, name="methods")
-app.add_typer(lists.data_app, name="data")
+INTERRUPTED, CLOSED_PIPE = 130, 141  # as a shell counts them: 128 and the number of the signal
+LONGEST = 500  # characters of a message that we have not written
 
 EXTRAS = {
     "torch": "train", "PIL": "images", "pooch": "images", "requests": "images",
@@ -31,49 +22,160 @@ EXTRAS = {
 }  # fmt: skip
 
 
+def __getattr__(name: str) -> "Any":
+    if name != "app":
+        raise AttributeError(f"module 'hyperproto.cli' has no attribute {name!r}")
+    from hyperproto.cli.commands import app
+
+    return app
+
+
 def main() -> None:
-    """Run the command line; print a user's mistake as one paragraph, without a traceback (`--debug` shows it)."""
-    keep_large_blocks()
-    warnings.showwarning = _warn  # type: ignore[assignment] # where it comes from is of no use here
+    """Run the command line; print an error as one paragraph, without a traceback (`--debug` shows it)."""
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
+        with _CtrlC() as ctrl_c:
+            try:
+                code = _run()
+            except BaseException as error:
+                ctrl_c.end_at_once()
+                if debug and isinstance(error, Exception) and not ctrl_c.pressed:
+                    raise
+                code = INTERRUPTED if ctrl_c.pressed else _explain(error)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+class _CtrlC:
+    """Notes Ctrl-C, so that it is known for what it is also where it comes out as another error.
+
+    An import that is interrupted may end in an ImportError; in a callback the interruption is printed and lost, unless
+    it is sent again.
+    """
+
+    def __enter__(self) -> "_CtrlC":
+        import signal
+
+        self.pressed = False
+        self._hook = sys.unraisablehook
+        try:
+            self._watches = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if self._watches:  # else it is ignored, as in the background of a shell, or someone else's
+                signal.signal(signal.SIGINT, self._note)
+        except ValueError:  # not in the main thread
+            self._watches = False
+        sys.unraisablehook = self._unraisable
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_at_once()
+        sys.unraisablehook = self._hook
+
+    def end_at_once(self) -> None:
+        """From now on there is nothing to clean up: Ctrl-C ends the process, which says nothing."""
+        import signal
+
+        if self._watches:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def _note(self, *_: "Any") -> None:
+        self.pressed = True
+        raise KeyboardInterrupt
+
+    def _unraisable(self, lost: "Any") -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            self._hook(lost)
+        elif self._watches:
+            import os
+            import signal
+            from threading import Timer
+
+            again = Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))  # at once it would be lost in the same way
+            again.daemon = True
+            again.start()
+
+
+def _run() -> int:
+    """Run the command; what it has to say is said when this returns."""
+    _mend_streams()
+    import warnings
+
+    from hyperproto.allocator import keep_large_blocks
+    from hyperproto.cli.commands import app
+
+    keep_large_blocks()
+    warnings.showwarning = _warn  # type: ignore[assignment] # where it comes from is of no use here
+    try:
         app(prog_name="hyperproto")
-    except HyperProtoError as error:
-        if debug:
-            raise
-        _fail(str(error))
-    except OSError as error:
-        if debug:
-            raise
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path and your rights to it")
-    except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if debug or extra is None:
-            raise
-        _fail(f"this command needs {error.name}, which is not installed: pip install 'hyperproto[{extra}]'")
+    except SystemExit as end:
+        cause = end.__context__
+        if isinstance(cause, OSError):  # typer has made an exit of it
+            raise cause from None
+        sys.stdout.flush()
+        return end.code if isinstance(end.code, int) else 0
+    sys.stdout.flush()
+    return 0
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
+def _mend_streams() -> None:
+    """Escape characters that a terminal cannot show, and name standard output in its errors."""
+    from hyperproto.cli.streams import escaping, naming
+
+    sys.stdout = escaping(naming(sys.stdout, "standard output"))
+    sys.stderr = escaping(sys.stderr)
 
 
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> None:
-    """Take the options that come before a command; `main` has already acted on `--debug`."""
+def _explain(error: BaseException) -> int:
+    """Say in a paragraph what happened; return the exit code."""
+    from contextlib import suppress
+
+    from hyperproto.cli.streams import drop_unwritten
+
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    closed = isinstance(error, BrokenPipeError)
+    if not closed:
+        with suppress(OSError):  # standard error may be full or closed itself
+            _complain("error", "bold red", _words(error))
+    drop_unwritten(sys.stdout, sys.stderr)
+    return CLOSED_PIPE if closed else 1
 
 
-def _warn(message: Warning | str, *_: Any) -> None:
-    complain("warning", "bold yellow", str(message))
+def _words(error: BaseException) -> str:
+    from hyperproto.errors import HyperProtoError
+    from hyperproto.files import os_problem
+
+    if isinstance(error, HyperProtoError):
+        return str(error)
+    if isinstance(error, OSError):
+        return os_problem(error)
+    if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get((error.name or "").partition(".")[0])):
+        return f"this command needs {error.name}, which is not installed: pip install 'hyperproto[{extra}]'"
+    message = " ".join(str(error).split())
+    message = message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in message):
+        why = f" ({message})" if message else ""
+        return f"there is not enough memory for this{why}; work on less at a time (fewer rows, a smaller --batch)"
+    if isinstance(error, RecursionError):
+        return f"something is nested too deep ({message}); look for thousands of brackets in a file or an option"
+    import shlex
+
+    command = shlex.join(["hyperproto", *sys.argv[1:]])
+    command = command if len(command) <= LONGEST else f"{command[:LONGEST]} ..."
+    return (
+        f"something happened that nobody foresaw ({type(error).__name__}{': ' if message else ''}{message}). This is a "
+        f"defect of hyperproto: please report it with the command, {command}, and with what it prints when --debug is "
+        "added, the traceback"
+    )
 
 
-def _fail(message: str) -> None:
-    complain("error", "bold red", message)
-    sys.exit(1)
+def _warn(message: Warning | str, *_: "Any") -> None:
+    _complain("warning", "bold yellow", str(message))
+
+
+def _complain(kind: str, style: str, message: str) -> None:
+    from hyperproto.cli.terminal import complain
+
+    complain(kind, style, message)

@@ -16,6 +16,7 @@ from hyperproto.cli.options import (
     one_of,
     single_values,
 )
+from hyperproto.cli.streams import rows_output
 from hyperproto.cli.terminal import say
 from hyperproto.progress import progress_bar
 
@@ -46,7 +47,7 @@ def tag(
         tagged = hyperproto.tag(text, support, **chosen, options=single_values(option), progress=progress)
     content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
     if out is None:
-        typer.echo(content, nl=False)
+        rows_output().write(content)
         return
     with atomic_write(out) as file:
         file.write(content.encode())

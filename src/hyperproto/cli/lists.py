@@ -8,7 +8,7 @@ import typer
 
 import hyperproto
 from hyperproto.cli.options import JsonFile, Overrides
-from hyperproto.cli.terminal import say, show_rows, write_json
+from hyperproto.cli.terminal import echo, say, show_rows, write_json
 from hyperproto.progress import progress_bar
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
@@ -39,7 +39,7 @@ def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = 
     if json_file:
         write_json(checked.model_dump(mode="json"), json_file)
     if json_file != "-":
-        typer.echo(recipe_text(recipe, checked))
+        echo(recipe_text(recipe, checked))
 
 
 @methods_app.command("list")

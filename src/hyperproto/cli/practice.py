@@ -9,7 +9,8 @@ from rich.console import Console
 
 import hyperproto
 from hyperproto.cli.options import JsonFile
-from hyperproto.cli.terminal import has_width, say, write_json
+from hyperproto.cli.streams import rows_output
+from hyperproto.cli.terminal import echo, has_width, say, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier
@@ -76,7 +77,7 @@ def predict(
     batch: Annotated[int, typer.Option(min=1, help="Rows answered at once; 1 to answer each as it comes.")] = 64,
 ) -> None:
     """Label rows of any number, as they come: the same rows come out, with a label and its probability."""
-    hyperproto.predict(model, source, out or sys.stdout, text=text, format=form, batch=batch)
+    hyperproto.predict(model, source, out or rows_output(), text=text, format=form, batch=batch)
 
 
 @app.command()
@@ -125,7 +126,7 @@ def diagnose(
     if json_file:
         write_json(found.to_dict(), json_file)
     if json_file != "-":
-        typer.echo(found.table(Console().width if has_width() else None))
+        echo(found.table(Console().width if has_width() else None))
 
 
 @app.command()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -27,9 +26,14 @@ def has_width() -> bool:
     return sys.stdout.isatty() or "COLUMNS" in os.environ
 
 
+def echo(text: str) -> None:
+    """Print a text to standard output as it is."""
+    sys.stdout.write(f"{text}\n")
+
+
 def say(message: str) -> None:
     """Print a line; a terminal folds it between words, a pipe gets it as it is."""
-    typer.echo(folded(message, Console().width) if has_width() else message)
+    echo(folded(message, Console().width) if has_width() else message)
 
 
 def complain(kind: str, style: str, message: str) -> None:
@@ -45,7 +49,7 @@ def write_json(content: Any, json_file: str) -> None:
     """Write the content there; - is standard output."""
     text = json.dumps(content, indent=2, allow_nan=False)
     if json_file == "-":
-        typer.echo(text)
+        echo(text)
         return
     with atomic_write(Path(json_file)) as file:
         file.write(text.encode() + b"\n")

@@ -51,6 +51,8 @@ def io_pool(tagged: Tagged, scheme: str, *, name: str, split: str) -> Pool:
     parsed = _parsed(tagged, scheme)
     types = sorted({kind for _, kind in parsed if kind != OUTSIDE_NAME})
     number = {kind: n for n, kind in enumerate(types)} | {OUTSIDE_NAME: OUTSIDE}
+    if not types:
+        raise DataError(f"{tagged.path}: every word is O; mark at least one entity")
     labels = np.array([number[kind] for _, kind in parsed])[tagged.labels]
     begins = np.array([begin for begin, _ in parsed])[tagged.labels]
     merged = _merged(labels, begins, tagged.offsets)
@@ -101,7 +103,7 @@ def _files(argument: str) -> dict[str, Path]:
     place = Path(path).expanduser()
     if not place.exists():
         raise DataError(f"conll:{argument}: there is no file or folder {place}")
-    if place.is_file():
+    if not place.is_dir():
         return {"all": place}
     files = {file.stem: file for file in sorted(place.iterdir()) if file.suffix in SUFFIXES}
     if not files:

@@ -1,14 +1,14 @@
 """`cub`: Caltech-UCSD Birds 200-2011, 200 kinds of birds, split 100/50/50 as few-shot papers do."""
 
-import json
 import re
 from pathlib import Path
 
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_names, image_pool
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
+from hyperproto.files import decode_utf8, parse_json
 
 SUMMARY = "200 kinds of birds, 84 x 84, split 100/50/50 by class: cub[:PATH] (the official layout, or class folders)"
 SPLITS = ("train", "val", "test")
@@ -32,7 +32,7 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
     folder = Path(path).expanduser() if path else data_folder("cub")
     tree = FileTree(folder, archives=True)
     classes: dict[str, list[str]] = {}
-    for name in filter(is_image, tree.names):
+    for name in image_names(tree):
         parent = name.rpartition("/")[0].rpartition("/")[2]
         if _CLASS.fullmatch(parent):
             classes.setdefault(parent, []).append(name)
@@ -48,10 +48,8 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
 def _wanted(tree: FileTree, split: str, classes: dict[str, list[str]]) -> set[str]:
     if f"{split}.json" not in tree.names:
         return {name for name in classes if _OF_FOUR[(int(name[:3]) - 1) % 4] == split}
-    try:
-        listed = json.loads(tree.read(f"{split}.json"))
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise ValueError("it must be a list of class names")
-    except ValueError as error:
-        raise DataError(f"{tree.path(f'{split}.json')}: {error}") from None
+    path = tree.path(f"{split}.json")
+    listed = parse_json(decode_utf8(tree.read(f"{split}.json"), path), path)
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise DataError(f"{path}: it must be a list of class names")
     return set(listed)

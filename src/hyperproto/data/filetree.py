@@ -1,11 +1,15 @@
 """Read-only file trees: a folder, a zip archive, or a folder of zip archives, by relative names."""
 
 import os
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from hyperproto.errors import DataError
+from hyperproto.files import os_problem, read_bytes
+
+DAMAGED_ZIP = (BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError)  # RuntimeError: encrypted
 
 
 class FileTree:
@@ -19,9 +23,7 @@ class FileTree:
         self.root = root
         self._archives: dict[str, ZipFile] = {}  # by the prefix of their names
         if root.is_dir():
-            found = [os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118 - Path is slow on 60,000 files
-                     for folder, _, names in os.walk(root, followlinks=True) for name in names]  # fmt: skip
-            names = [name.replace(os.sep, "/") for name in found]
+            names = [name.replace(os.sep, "/") for name in _walk(root)]
             for name in [name for name in names if archives and "/" not in name and name.endswith(".zip")]:
                 names += self._open(f"{name}/", root / name)
         elif is_zipfile(root):
@@ -37,7 +39,7 @@ class FileTree:
     def _open(self, prefix: str, path: Path) -> list[str]:
         try:
             self._archives[prefix] = ZipFile(path)
-        except BadZipFile as error:
+        except (BadZipFile, ValueError, NotImplementedError) as error:
             raise DataError(f"{path}: a damaged zip archive ({error}); fetch it again") from None
         return [f"{prefix}{info.filename}" for info in self._archives[prefix].infolist() if not info.is_dir()]
 
@@ -45,8 +47,11 @@ class FileTree:
         """Return the bytes of one file; several threads may call this at once."""
         prefix, archive = self._archive_of(name)
         if archive is not None:
-            return archive.read(name.removeprefix(prefix))
-        return (self.root / name).read_bytes()
+            try:
+                return archive.read(name.removeprefix(prefix))
+            except DAMAGED_ZIP as error:
+                raise DataError(f"{self.path(name)}: damaged in its archive ({error}); fetch it again") from None
+        return read_bytes(self.root / name)
 
     def path(self, name: str) -> str:
         """Say where a file lies, for messages."""
@@ -65,6 +70,24 @@ class FileTree:
             if prefix in self._archives:
                 return prefix, self._archives[prefix]
         return "", None
+
+
+def _walk(root: Path) -> Iterator[str]:
+    """Yield the files below a folder by their relative names; symbolic links are followed, but not in a circle."""
+
+    def refuse(error: OSError) -> None:
+        raise DataError(os_problem(error))
+
+    top = str(root)
+    inside: dict[str, set[tuple[int, int]]] = {}  # what each folder is, and those that it lies in
+    for folder, _, names in os.walk(top, onerror=refuse, followlinks=True):
+        status = Path(folder).stat()
+        own, outer = (status.st_dev, status.st_ino), inside.get(os.path.dirname(folder), set())  # noqa: PTH120
+        if folder != top and own in outer:
+            raise DataError(f"{folder}: a symbolic link to a folder that it lies in, a circle without end; remove it")
+        inside[folder] = {own, *outer}
+        for name in names:
+            yield os.path.relpath(os.path.join(folder, name), top)  # noqa: PTH118 - Path is slow on 60,000 files
 
 
 def _stamp(path: Path) -> str:

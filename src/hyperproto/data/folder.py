@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_names, image_pool
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import hash_order, parse_argument, whole_number
 from hyperproto.errors import ConfigError, DataError
@@ -46,7 +46,7 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
 def files_by_class(tree: FileTree, name: str) -> dict[str, list[str]]:
     """The images of each folder; `name` is for messages."""
     classes: dict[str, list[str]] = {}
-    for file in filter(is_image, tree.names):
+    for file in image_names(tree):
         classes.setdefault(file.rpartition("/")[0], []).append(file)
     loose = classes.pop("", [])
     if not classes:

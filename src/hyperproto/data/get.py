@@ -9,9 +9,10 @@ import tarfile
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pooch
 import requests
@@ -20,7 +21,7 @@ from hyperproto.data import DATASETS
 from hyperproto.data.pool import Progress
 from hyperproto.data.specs import data_folder
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, open_file, os_problem, read_json
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,7 @@ def get(name: str, folder: Path | None = None, progress: Progress | None = None)
     try:
         return [found for download in DOWNLOADS[name] for found in _get(download, target, progress)]
     except OSError as error:
-        where, why = error.filename or target, error.strerror or error
-        raise DataError(
-            f"{where}: {why}; name a folder that you may write to, on a disk with room, with --out FOLDER"
-        ) from None
+        raise DataError(f"{os_problem(error, str(target))}; --out FOLDER names another folder") from None
 
 
 def spec(name: str, folder: Path | None = None) -> str:
@@ -141,6 +139,7 @@ def _get(download: Download, folder: Path, progress: Progress | None) -> Iterato
 
 def _check(path: Path, download: Download) -> Fetched:
     """Look at a file that is already there. One that is not the published file is the user's: it is never replaced."""
+    open_file(path).close()  # or say that it is none
     found = _checksum(path, download)
     if download.checksum is None:
         return Fetched(path, found, "already there; unchecked, as nobody publishes a checksum")
@@ -246,6 +245,7 @@ class ResumingDownloader:
                 with part.path.open("ab") as file:
                     for block in response.iter_content(_BLOCK):
                         file.write(block)
+                        self._check_length(part, file.tell())
                         if self.progress is not None:
                             self.progress(file.tell(), part.total or self.size or file.tell())
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
@@ -254,6 +254,18 @@ class ResumingDownloader:
             raise DataError(f"{part.url}: {error}; nothing can be fetched from there") from None
         if part.total and part.size != part.total:
             raise Cut(f"{part.size:,} bytes where {part.total:,} were announced")
+
+    def _check_length(self, part: "Part", length: int) -> None:
+        """Stop where more comes than can be right: it might never end."""
+        if part.total and length > part.total:
+            part.discard()
+            raise Cut(f"more than the {part.total:,} bytes that were announced")
+        if self.size and length > self.size:
+            part.discard()
+            raise DataError(
+                f"{part.url}: more than the {self.size:,} bytes of the published file; the file was changed there: "
+                "tell the authors of hyperproto"
+            )
 
 
 class Part:
@@ -265,12 +277,12 @@ class Part:
         self._notes = target.with_name(f"{target.name}.part.json")
         self.validator = ""  # the ETag, or the date, of the file: what tells two versions of it apart
         self.total = 0  # bytes of the whole file; 0 if the server did not say
-        try:
-            notes = json.loads(self._notes.read_text())
-        except FileNotFoundError:
+        if not self._notes.exists():
             return
-        if notes["url"] == url:
-            self.validator, self.total = notes["validator"], notes["total"]
+        with suppress(DataError):  # what they say cannot be known any more, so the download starts anew
+            notes = read_json(self._notes)
+            if _are_notes(notes) and notes["url"] == url:
+                self.validator, self.total = notes["validator"], notes["total"]
 
     @property
     def size(self) -> int:
@@ -295,10 +307,10 @@ class Part:
         status = f"{response.status_code} {response.reason}"
         if response.status_code == requests.codes.partial_content:
             if not self._continues(response):
-                self._discard()
+                self.discard()
                 raise Cut("the file has changed on the server")
         elif response.status_code == requests.codes.requested_range_not_satisfiable:
-            self._discard()
+            self.discard()
             raise Cut(f"{status}: the file on the server is not longer than the part of it here")
         elif response.status_code == requests.codes.too_many_requests or response.status_code >= 500:
             raise Cut(f"the server answers {status}")
@@ -330,18 +342,33 @@ class Part:
         return same and match is not None and int(match[1]) == self.size
 
     def _begin(self, response: requests.Response) -> None:
-        self._discard()  # first the old bytes go, then the new notes come: a kill in between can mix no two files
+        self.discard()  # first the old bytes go, then the new notes come: a kill in between can mix no two files
         if response.headers.get("Content-Encoding", "identity") == "identity":  # else neither is of what is written
             self.validator = _validator(response)
-            self.total = int(response.headers.get("Content-Length", 0))
+            self.total = _length(response)
         notes = {"url": self.url, "validator": self.validator, "total": self.total}
         with atomic_write(self._notes) as file:
             file.write(json.dumps(notes).encode())
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
+        """Throw the bytes away."""
         self.path.unlink(missing_ok=True)
         self._notes.unlink(missing_ok=True)
         self.validator, self.total = "", 0
+
+
+def _are_notes(notes: Any) -> bool:
+    """Whether these are notes such as `Part` writes, not damaged ones."""
+    if not isinstance(notes, dict) or not isinstance(notes.get("url"), str):
+        return False
+    validator, total = notes.get("validator"), notes.get("total")
+    return isinstance(validator, str) and validator.isprintable() and type(total) is int and total >= 0
+
+
+def _length(response: requests.Response) -> int:
+    """Bytes that the server announces; 0 where it says nothing, or what is no number of bytes."""
+    text = response.headers.get("Content-Length", "")
+    return int(text) if text.isdecimal() and len(text) < 20 else 0
 
 
 def _validator(response: requests.Response) -> str:

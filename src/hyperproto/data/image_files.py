@@ -20,7 +20,7 @@ from hyperproto.data.filetree import FileTree
 from hyperproto.data.pool import IntArray, Pool, Progress
 from hyperproto.data.specs import one_of, whole_number
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import atomic_write, cache_dir, json_checksum, read_json
+from hyperproto.files import atomic_write, cache_dir, is_utf8, json_checksum, read_json
 
 Images = NDArray[np.uint8]
 
@@ -29,6 +29,7 @@ CACHE_VERSION = 1  # raise it whenever the same file would be decoded to other b
 _WINDOW = 1024  # images decoded before they are written: bounds the memory
 _NAMED = 10  # damaged files that a message names
 
+LARGEST = 4096  # pixels of a side
 IMAGE_OPTIONS = {"size": "84", "channels": "3", "damaged": "refuse"}  # what the spec of every image data set may set
 
 
@@ -44,7 +45,7 @@ class Decoding:
     def of(cls, name: str, options: Mapping[str, str]) -> "Decoding":
         """Read the options of a data spec."""
         return cls(
-            size=whole_number(name, "size", options["size"], 1),
+            size=whole_number(name, "size", options["size"], 1, LARGEST),
             channels=int(one_of(name, "channels", options["channels"], ("1", "3"))),
             skip_damaged=one_of(name, "damaged", options["damaged"], ("refuse", "skip")) == "skip",
         )
@@ -58,6 +59,16 @@ class Decoding:
 def is_image(name: str) -> bool:
     """Tell an image file by its suffix."""
     return name.lower().endswith(SUFFIXES)
+
+
+def image_names(tree: FileTree) -> list[str]:
+    """The images of a tree; a name that is not UTF-8 can be written neither to a table nor to a model."""
+    names = [name for name in tree.names if is_image(name)]
+    for name in names:
+        if not is_utf8(name):
+            shown = ascii(tree.path(name))
+            raise DataError(f"{shown}: this name is not UTF-8; rename the file, or the folder that it lies in")
+    return names
 
 
 def image_pool(

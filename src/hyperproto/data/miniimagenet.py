@@ -4,10 +4,11 @@ import csv
 from pathlib import Path
 
 from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
+from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_names, image_pool
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
+from hyperproto.files import decode_utf8
 
 SUMMARY = "100 classes of ImageNet, 84 x 84, split 64/16/20: miniimagenet[:PATH] (train.csv, val.csv, test.csv, images)"
 SPLITS = ("train", "val", "test")
@@ -33,8 +34,8 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
             f"{spec}: no {split}.csv in {folder}; put the lists of Ravi & Larochelle (train.csv, val.csv, test.csv: "
             "filename,label) there, and the images beside them, in a folder or a zip"
         )
-    rows = list(csv.reader(tree.read(lists[0]).decode("utf-8-sig").splitlines()))
-    stored = {_stem(name): name for name in tree.names if is_image(name)}
+    rows = list(csv.reader(decode_utf8(tree.read(lists[0]), tree.path(lists[0])).splitlines()))
+    stored = {_stem(name): name for name in image_names(tree)}
     classes: dict[str, list[str]] = {}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != 2:

@@ -10,6 +10,7 @@ from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, hash_order, one_of, parse_argument, whole_number
 from hyperproto.errors import DataError
+from hyperproto.files import read_utf8
 
 SUMMARY = (
     "handwritten characters, 28 x 28: omniglot[:PATH][,split=random|vinyals|alphabet][,rotations=true|false]"
@@ -100,7 +101,7 @@ def _published(folder: Path, split: str) -> dict[str, list[int]]:
             "and split=random needs none (as many characters, chosen by a hash)"
         )
     turns: dict[str, list[int]] = {}
-    for number, line in enumerate(path.read_text().split(), start=1):
+    for number, line in enumerate(read_utf8(path).split(), start=1):
         name, _, angle = line.rpartition("/rot")
         if not name or angle not in ("000", "090", "180", "270"):
             raise DataError(f"{path}, line {number}: {line!r} is not ALPHABET/CHARACTER/rot000 (or 090, 180, 270)")

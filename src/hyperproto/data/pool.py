@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hyperproto.data.cached_images import CachedImages
 from hyperproto.errors import DataError
+from hyperproto.files import is_utf8
 
 IntArray = NDArray[np.int64]
 Progress = Callable[[int, int], None]  # called with (done, total) while something long is made
@@ -41,6 +42,9 @@ class Pool:
         labels = np.ascontiguousarray(self.labels, dtype=np.int64)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", tuple(self.class_names))
+        for class_name in self.class_names:
+            if not is_utf8(class_name):
+                raise DataError(f"{self}: the name of class {class_name!r} holds half a character; rename it")
         n_units = len(self.items)
         if self.offsets is not None:
             offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)

@@ -35,10 +35,10 @@ def parse_argument(name: str, argument: str, options: Mapping[str, str]) -> tupl
     return path, {**options, **chosen}
 
 
-def whole_number(name: str, key: str, text: str, smallest: int) -> int:
+def whole_number(name: str, key: str, text: str, smallest: int, largest: int = 2**31 - 1) -> int:
     """Read an option that is a whole number."""
-    if not text.isdecimal() or int(text) < smallest:
-        raise ConfigError(f"{name}: {key}={text} will not do; write a whole number from {smallest} on")
+    if not text.isdecimal() or len(text) > 20 or not smallest <= int(text) <= largest:
+        raise ConfigError(f"{name}: {key}={text[:40]} will not do; write a whole number from {smallest} to {largest}")
     return int(text)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool
 from hyperproto.data.relations import item_kind
 from hyperproto.errors import DataError
+from hyperproto.files import read_utf8
 
 OUTSIDE_NAME = "O"  # how words of no class are labelled
 DOCUMENT = "-DOCSTART-"  # CoNLL-2003 opens each document with such a line
@@ -79,15 +80,7 @@ def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = 
 
 def text_lines(path: Path) -> list[str]:
     """Read a UTF-8 file. Only a newline ends a line: some words hold characters that `splitlines` would cut at."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {line}: not UTF-8 text ({error.reason}); convert the file") from None
+    return read_utf8(path).replace("\r\n", "\n").split("\n")
 
 
 @dataclass(frozen=True, eq=False)

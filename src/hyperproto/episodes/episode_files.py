@@ -10,9 +10,10 @@ import numpy as np
 from hyperproto.data import Pool
 from hyperproto.episodes.episode import Episode, episodes_hash
 from hyperproto.errors import EpisodeError
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, parse_json, read_utf8
 
 FORMAT = "hyperproto-episodes/1"
+_HEAD = {"format", "data", "split", "pool_digest", "episode_hash"}
 _PARTS = ("classes", "support", "support_y", "query", "query_y")
 
 
@@ -38,15 +39,13 @@ def save_episodes(path: str | Path, pool: Pool, episodes: Sequence[Episode]) -> 
 def load_episodes(path: str | Path, pool: Pool) -> list[Episode]:
     """Read a list of episodes; refuse one that was drawn from another pool or does not have its own hash."""
     path = Path(path)
-    try:
-        head_line, *lines = path.read_text(encoding="utf-8").splitlines()
-        head = json.loads(head_line)
-        if head["format"] != FORMAT:
-            raise EpisodeError(f"{path}: format {head['format']!r}; this version reads {FORMAT!r}")
-    except FileNotFoundError:
-        raise EpisodeError(f"{path}: no such file") from None
-    except (ValueError, KeyError, TypeError):
-        raise EpisodeError(f"{path}, line 1: not the head of an episode file ({FORMAT})") from None
+    text = read_utf8(path, missing="check its name and folder", error=EpisodeError)
+    head_line, *lines = text.splitlines() or [""]
+    head = parse_json(head_line, f"{path}, line 1", damaged=f"an episode file begins with {FORMAT}", error=EpisodeError)
+    if isinstance(head, dict) and head.get("format", FORMAT) != FORMAT:
+        raise EpisodeError(f"{path}: format {head['format']!r}; this version reads {FORMAT!r}")
+    if not isinstance(head, dict) or _HEAD - head.keys():
+        raise EpisodeError(f"{path}, line 1: not the head of an episode file ({FORMAT})")
     if head["pool_digest"] != pool.digest:
         raise EpisodeError(
             f"{path}: drawn from {head['data']} ({head['split']}), digest {head['pool_digest']}, but the pool at hand "
@@ -60,9 +59,10 @@ def load_episodes(path: str | Path, pool: Pool) -> list[Episode]:
 
 
 def _episode(path: Path, number: int, line: str) -> Episode:
+    where = f"{path}, line {number}"
+    row = parse_json(line, where, damaged="the file was cut or changed", error=EpisodeError)
     try:
-        row: dict[str, Any] = json.loads(line)
         parts: dict[str, Any] = {name: np.array(row[name], np.int64) for name in _PARTS if row[name] is not None}
         return Episode(**{"query_y": None, **parts})
-    except (ValueError, KeyError, TypeError) as error:
-        raise EpisodeError(f"{path}, line {number}: not an episode ({error})") from None
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise EpisodeError(f"{where}: not an episode ({error})") from None

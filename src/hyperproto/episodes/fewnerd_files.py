@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes.episode import Episode, episodes_hash
 from hyperproto.episodes.word_labels import sentence_offsets, token_classes, token_labels
 from hyperproto.errors import EpisodeError
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, decode_utf8, is_utf8, open_file, parse_json
 
 O_NAME = "O"
 _NAME = re.compile(r"(train|dev|val|test)_(\d+)_(\d+)\.jsonl")
@@ -43,14 +44,13 @@ def load_fewnerd_episodes(path: str | Path, shot: int | None = None) -> tuple[Po
     numbers: dict[Sentence, int] = {}  # the sentences, in the order in which they come first
     counts: list[Counter[str]] = []  # entities of each sentence
     rows: list[tuple[list[str], list[int], list[int]]] = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    rows.append(_row(f"{path}, line {number}", line, numbers, counts))
-                    _check(f"{path}, line {number}", rows[-1], counts, way, shot)
-    except (OSError, UnicodeDecodeError) as error:
-        raise EpisodeError(f"{path}: cannot be read as UTF-8 text ({error})") from None
+    with open_file(path, error=EpisodeError) as file:
+        for number, content in enumerate(file, start=1):
+            where = f"{path}, line {number}"
+            line = decode_utf8(content, where, error=EpisodeError).strip()
+            if line:
+                rows.append(_row(where, line, numbers, counts))
+                _check(where, rows[-1], counts, way, shot)
     if not rows:
         raise EpisodeError(f"{path}: no episodes in it")
     pool = _pool(list(numbers), f"fewnerd-episodes:{path.name}", match[1] if match else "all")
@@ -89,15 +89,18 @@ def _row(
     where: str, line: str, numbers: dict[Sentence, int], counts: list[Counter[str]]
 ) -> tuple[list[str], list[int], list[int]]:
     """Take a line apart: types, and the sentences of support and query; new ones get the next numbers."""
+    row: Any = parse_json(line, where, damaged="write one episode on each line", error=EpisodeError)
     try:
-        row: dict[str, Any] = json.loads(line)
         types: list[str] = row["types"]
+        _check_strings(types)
         sets: list[list[int]] = []
         for part in ("support", "query"):
             pairs = zip(row[part]["word"], row[part]["label"], strict=True)
             sentences: list[Sentence] = [(tuple(words), tuple(labels)) for words, labels in pairs]
             sets.append([])
             for words, labels in sentences:
+                _check_strings(words)
+                _check_strings(labels)
                 if not words or len(words) != len(labels):
                     raise EpisodeError(
                         f"{where}: a sentence of the {part} has {len(words)} words, {len(labels)} labels"
@@ -112,6 +115,13 @@ def _row(
             f"{where}: not an episode of Few-NERD ({type(error).__name__}: {error}); a line holds support and query, "
             "each with word and label, and types"
         ) from None
+
+
+def _check_strings(found: Any) -> None:
+    if not isinstance(found, list | tuple) or not all(isinstance(text, str) for text in found):
+        raise TypeError(f"{short(found)} is not a list of strings")
+    if not is_utf8("".join(found)):
+        raise ValueError(f"{short(found)} holds half a character (a lone surrogate)")
 
 
 def _check(

@@ -10,6 +10,7 @@ from hyperproto.episodes.episode import Episode
 from hyperproto.episodes.random import EPISODES, NOTA, SPARE_CLASSES, SPARE_ITEMS, distinct, raw_words
 from hyperproto.errors import EpisodeError
 
+MOST_QUERIES = 100_000  # of none of the classes, in an episode
 AHEAD = 32  # episodes drawn together when one is asked for
 
 
@@ -41,6 +42,8 @@ class EpisodeSampler:
     ) -> None:
         self.pool = pool
         self.way = way
+        if way > pool.n_classes and not pool.many_units:  # before as many of anything are made
+            raise EpisodeError(f"{pool}: {way}-way episodes from {pool.n_classes} classes; lower the way")
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
         self.query = query
         self.seed = seed
@@ -94,8 +97,6 @@ class EpisodeSampler:
             raise EpisodeError(
                 f"{len(self.shots)} shots ({self.shots}) for {self.way} classes; give one number, or {self.way}"
             )
-        if self.way > pool.n_classes:
-            raise EpisodeError(f"{pool}: {self.way}-way episodes from {pool.n_classes} classes; lower the way")
         needed = max(self.shots) + self.query
         short = [(pool.class_names[n], int(count)) for n, count in enumerate(pool.counts) if count < needed]
         if short:
@@ -124,11 +125,17 @@ def nota_count(pool: Pool, *, way: int, query: int, nota_share: float, na_rate: 
             f"{pool}: {way}-way episodes leave none of its {pool.n_classes} classes for queries of none of the above; "
             "lower the way"
         )
-    if not nota_share:
-        return na_rate * query
-    known = way * query
-    below = math.floor(known * nota_share / (1 - nota_share))
-    return min((max(below, 1), below + 1), key=lambda count: abs(count / (known + count) - nota_share))
+    count = na_rate * query
+    if nota_share:
+        known = way * query
+        below = math.floor(known * nota_share / (1 - nota_share))
+        count = min((max(below, 1), below + 1), key=lambda count: abs(count / (known + count) - nota_share))
+    if count > MOST_QUERIES:
+        raise EpisodeError(
+            f"nota_share {nota_share}, na_rate {na_rate}: {count:,} queries of none of the classes in every episode; "
+            f"ask for {MOST_QUERIES:,} at most"
+        )
+    return count
 
 
 def draw_outside(pool: Pool, classes: IntArray, count: int, *, seed: int, start: int) -> IntArray:

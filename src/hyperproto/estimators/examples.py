@@ -11,13 +11,14 @@ from io import TextIOWrapper
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, TextIO
 
 import numpy as np
 
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
-from hyperproto.data.image_files import is_image
+from hyperproto.data.image_files import image_names, is_image
 from hyperproto.errors import DataError, unknown_name
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
@@ -26,7 +27,7 @@ from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.tables import OpenTable, RowWriter, open_table
 from hyperproto.estimators.text import text_problem
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, is_utf8
 
 MOST = 10  # wrong rows that a message names
 PREDICTED = ("predicted", "probability")
@@ -263,8 +264,8 @@ class VectorReader:
         try:
             numbers = cell.strip("[] ").replace(",", " ").split() if isinstance(cell, str) else list(cell)
             vector = [float(number) for number in numbers]
-        except (TypeError, ValueError):
-            raise ValueError(f"is {cell!r}; a vector is a list of numbers") from None
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"is {short(cell)}; a vector is a list of numbers") from None
         if not vector:
             raise ValueError(f"is an empty vector ({cell!r})")
         if not all(map(math.isfinite, vector)):
@@ -286,6 +287,10 @@ def read_label(cell: Any) -> str | int:
         raise ValueError(f"is {cell!r} ({type(cell).__name__}); a label is a string or a whole number")
     if isinstance(cell, str) and not cell.strip():
         raise ValueError(f"is empty ({cell!r})")
+    if isinstance(cell, str) and not is_utf8(cell):
+        raise ValueError(f"is {short(cell)}, which holds half a character (a lone surrogate)")
+    if isinstance(cell, int) and not -(2**63) <= cell < 2**63:
+        raise ValueError(f"is {short(cell)}, a number of more than 64 bits; write it as a string")
     return cell
 
 
@@ -319,7 +324,7 @@ def _open(source: str, form: str | None, model: HypersphereClassifier) -> Iterat
     if isinstance(model, FewShotImageClassifier) and form is None:
         path = Path(source)
         if path.is_dir():
-            found = [f"{source.rstrip('/')}/{name}" for name in FileTree(path).names if is_image(name)]
+            found = [f"{source.rstrip('/')}/{name}" for name in image_names(FileTree(path))]
             yield _images(source, found)
             return
         if is_image(source):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hyperproto.data.image_files import Decoding, decoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
+from hyperproto.files import read_bytes
 
 SIDE = 224  # pixels, unless told otherwise
 
@@ -73,7 +74,11 @@ class ImageEncoder(ItemEncoder):
             if isinstance(image, np.ndarray):
                 return decode(image)
             try:
-                return decode(Path(image).expanduser().read_bytes())
+                content = read_bytes(Path(image).expanduser())
+            except DataError as error:
+                raise DataError(f"X[{row}], {error}") from None
+            try:
+                return decode(content)
             except Exception as error:  # whatever a decoder makes of damage
                 raise DataError(
                     f"X[{row}], {fspath(image)}: cannot be read as an image ({type(error).__name__}: {error}); "

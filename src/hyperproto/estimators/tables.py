@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
+from hyperproto.files import is_utf8, open_file, parse_json
 
 Row = tuple[int, dict[str, Any]]  # a line, or a row of Parquet, counted from 1, and its cells
 
@@ -50,17 +51,12 @@ def open_table(source: str, form: str | None = None) -> Iterator[OpenTable]:
         yield _parquet(source)
         return
     if source == "-":
+        if sys.stdin is None:
+            raise DataError("standard input is closed; name a file")
         yield FORMATS[form](_decoded(sys.stdin.buffer, name), name)
         return
-    with _opened(source) as file:
+    with open_file(source, pipes=True) as file:
         yield FORMATS[form](_decoded(file, name), name)
-
-
-def _opened(source: str) -> BinaryIO:
-    try:
-        return Path(source).open("rb")
-    except OSError as error:
-        raise DataError(f"{source}: {error.strerror or error}; check the path and your rights to it") from None
 
 
 def _format_of(source: str) -> str:
@@ -134,10 +130,7 @@ def _jsonl(lines: Iterator[str], name: str) -> OpenTable:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{name}, line {number}: not readable as JSON ({error})") from None
+            row = parse_json(line.strip(), f"{name}, line {number}", damaged="write one object on each line")
             if not isinstance(row, dict):
                 raise DataError(f'{name}, line {number}: not an object like {{"text": ...}}, but {line.strip()[:40]}')
             yield number, row
@@ -157,7 +150,7 @@ def _parquet(source: str) -> OpenTable:
         raise ConfigError(f"{source}: Parquet is read with pyarrow ({error}); pip install pyarrow") from error
     if source == "-":
         raise ConfigError("Parquet cannot be read from standard input; name a file")
-    _opened(source).close()  # a file that is not there is no damaged one
+    open_file(source).close()  # a file that is not there is no damaged one
     try:
         file = parquet.ParquetFile(source)
     except Exception as error:  # whatever a reader makes of damage
@@ -213,7 +206,8 @@ class RowWriter:
             added = [_flat(row[name]) for name in self.added]
             self.target.write("\t".join([*added, row["text"]]) + "\n")
         else:
-            self.target.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            line = json.dumps(row, ensure_ascii=False, default=str)
+            self.target.write((line if is_utf8(line) else json.dumps(row, default=str)) + "\n")
 
 
 def _cell(value: Any) -> str:

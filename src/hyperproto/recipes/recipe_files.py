@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.files import DEEPEST, is_deep, read_utf8
 
 TABLE_KEYS = ("table", "published")  # what a file says of a table of the paper; no part of a recipe
 
@@ -20,10 +21,7 @@ def builtin_recipes() -> list[str]:
 def read_text(name: str) -> str:
     """Return a recipe file as it stands: a built-in name, or a path that ends in .toml."""
     if name.endswith(".toml"):
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{name}: cannot read the recipe ({error.strerror})") from None
+        return read_utf8(name, error=ConfigError)
     if name not in builtin_recipes():
         raise ConfigError(f"{unknown_name('recipe', name, builtin_recipes())}. Your own: a path that ends in .toml")
     return (resources.files("hyperproto.recipes") / f"{name}.toml").read_text(encoding="utf-8")
@@ -59,22 +57,43 @@ def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
     """Read every row of a recipe file; a file without rows is one row of its own name, unless it is all table."""
     common = read_toml(file_name)
     rows = common.pop("row", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(f"{file_name}: row is no list of tables; begin each row with [[row]]")
     is_table = [common.pop(key, None) is not None for key in TABLE_KEYS]
     stem = Path(file_name).stem
     if not rows:
         return {} if any(is_table) and not common else {stem: {"name": stem, **common}}
-    unnamed = [number for number, row in enumerate(rows, start=1) if "name" not in row]
+    unnamed = [number for number, row in enumerate(rows, start=1) if not isinstance(row.get("name"), str)]
     if unnamed:
         raise ConfigError(f'{file_name}: row {unnamed[0]} has no name; give it name = "..."')
+    names = [row["name"] for row in rows]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"{file_name}: two rows are called {twice!r}; rename one")
     return {row["name"]: _merged(common, row) for row in rows}
 
 
 def read_toml(file_name: str) -> dict[str, Any]:
     """Read a recipe file whole; nothing is checked yet."""
     try:
-        return tomllib.loads(read_text(file_name))
+        return _parse(read_text(file_name), file_name)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file_name}: not TOML ({error})") from None
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    """Parse TOML; `where` names what is well-formed and yet no recipe."""
+    try:
+        content = tomllib.loads(text)
+        if is_deep(content):
+            raise RecursionError
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{where}: tables or lists nested more than {DEEPEST} deep; no recipe is") from None
+    except ValueError:  # Python's limit
+        raise ConfigError(f"{where}: a whole number of thousands of digits; no setting is so large") from None
+    return content
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -99,11 +118,14 @@ def _parsed(override: str) -> tuple[list[str], Any]:
     path, equals, text = override.partition("=")
     if not equals or not path.strip():
         raise ConfigError(f"{override!r}: write section.key=value, for example training.steps=500")
+    keys = path.strip().split(".")
+    if len(keys) > DEEPEST:
+        raise ConfigError(f"{override[:40]!r} ...: {len(keys)} keys, one below the other; no recipe is so deep")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = _parse(f"value = {text}", override if len(override) < 80 else f"{override[:80]} ...")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    return path.strip().split("."), value
+    return keys, value
 
 
 def _overridden(table: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from hyperproto.training.selection import encoder_source, run_source, select
 
 SHOTS = 5  # where none are given
 EPISODES = 1000
+MOST_EPISODES = 1_000_000  # more say nothing new, and do not fit into memory
 
 Shots = int | tuple[int, ...]  # examples of every class, or of each
 
@@ -111,8 +112,8 @@ class Tasks:
     def draw(self, pool: Pool) -> list[Drawn]:
         """Draw the episodes for each kind of shots; what is asked for twice comes once."""
         count = EPISODES if self.episodes is None else self.episodes
-        if count < 1:
-            raise ConfigError(f"--episodes {count}: draw at least 1")
+        if not 1 <= count <= MOST_EPISODES:
+            raise ConfigError(f"--episodes {count}: draw at least 1 and at most {MOST_EPISODES:,}")
         shape: dict[str, Any] = {"way": self.way, "seed": self.seed, **self.nota, **self.k2k}
         drawn = []
         for given in dict.fromkeys(self.shots or [SHOTS]):
