@@ -163,6 +163,7 @@ def as_format_3(run: Run, **changes: Any) -> None:
         ({"n_classes": True}, "'n_classes' is True"),
         ({"n_classes": -1}, "'n_classes' is -1"),
         ({"n_classes": 10**12}, "the method 'hyperproto' cannot be made|no such model can be built"),
+        ({"version": None}, "'version' is missing"),
         ({"data_digest": 7}, "'data_digest' is 7"),
         ({"recipe": []}, r"'recipe' is \[\]"),
         ({"recipe": {}}, "problem"),
@@ -277,7 +278,7 @@ def test_a_training_that_goes_astray_says_when(
 def test_weights_that_were_good_are_kept(vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe(str(recipe_file(vectors_file)), ["training.checkpoint_every=2", "training.validate_every=2"])
     module = sys.modules["hyperproto.training.train"]
-    real = module._update  # type: ignore[attr-defined]
+    real = module._update
 
     def harm(optimisers: Any, *rest: Any) -> None:
         real(optimisers, *rest)

@@ -28,7 +28,7 @@ class CachedImages(NDArrayOperatorsMixin):
 
     def __init__(self, path: Path, shape: tuple[int, ...], index: Index, make: Callable[[], Index]) -> None:
         self.path = path
-        self.shape = (index["images"], *shape)
+        self.shape: tuple[int, ...] = (index["images"], *shape)
         self._index = index
         self._make = make
         self._rows = np.arange(len(self))

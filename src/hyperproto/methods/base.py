@@ -119,7 +119,7 @@ class Method(nn.Module):
         """Return `scores(task)`, checked: a wrong shape would otherwise be broadcast into wrong answers."""
         try:
             scores = self.scores(task)
-        except torch.linalg.LinAlgError as error:  # of matrices that hold NaN or infinity
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined] # of matrices that hold NaN or infinity
             raise NonFiniteError(
                 f"{type(self).__name__}.scores cannot be computed of these vectors ({error})"
             ) from None

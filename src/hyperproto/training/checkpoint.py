@@ -68,8 +68,11 @@ def _opened(path: Path) -> Iterator[Any]:
 def _head(file: Any, path: Path) -> dict[str, Any]:
     head = json.loads((file.metadata() or {}).get(HEAD, "{}"))
     form = head.get("format") if isinstance(head, dict) else None
-    if form not in (FORMAT, NO_CHECKSUM) or not isinstance(head.get("state"), dict):
+    if form not in (FORMAT, NO_CHECKSUM):
         raise DataError(f"{path}: format {form!r}; this version reads {FORMAT!r} and {NO_CHECKSUM!r}; {WAY_OUT}")
+    state = head.get("state")
+    if not isinstance(state, dict) or any(type(number) not in (int, float) for number in state.values()):
+        raise DataError(f"{path}: not the step and the numbers of a run beside its weights; {WAY_OUT}")
     found: dict[str, Any] = head
     return found
 

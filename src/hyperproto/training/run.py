@@ -126,7 +126,7 @@ def _checked(config: Any) -> dict[str, Any]:
     """Return the content of a config.json without its checksum, if that is right; a ValueError says what is not."""
     if not isinstance(config, dict):
         raise ValueError("no JSON object")
-    kinds = {"n_classes": int, "data_digest": str, "recipe": dict}
+    kinds = {"version": str, "n_classes": int, "data_digest": str, "recipe": dict}
     missing = [key for key in kinds if key not in config]
     if missing:
         raise ValueError(f"{missing[0]!r} is missing")
