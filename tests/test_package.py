@@ -162,6 +162,11 @@ def lower_bounds() -> str:
     return "".join(requirement.replace(">=", "==") + "\n" for requirement in requirements()[""])
 
 
+def pip_of(own: Path) -> list[str]:
+    """Our pip for another environment, which then needs none of its own."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(own)]
+
+
 ESTIMATOR = """
 import importlib.util, json, sys, warnings
 warnings.simplefilter("error")
@@ -204,7 +209,7 @@ def use_the_light_install(own: Path, folder: Path) -> None:
     assert failed.returncode == 1
     assert "pip install 'hyperproto[" in failed.stderr
     assert "Traceback" not in failed.stderr
-    checked = run(str(own), "-m", "pip", "check")
+    checked = run(*pip_of(own), "check")
     assert checked.stdout.strip() == "No broken requirements found."
 
 
@@ -214,7 +219,7 @@ def test_the_wheel_without_torch_at_both_ends_of_its_bounds(tmp_path: Path) -> N
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     [wheel] = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     own = tmp_path / "env" / "bin" / "python"
     lowest = tmp_path / "lowest.txt"
     lowest.write_text(lower_bounds())
@@ -223,7 +228,7 @@ def test_the_wheel_without_torch_at_both_ends_of_its_bounds(tmp_path: Path) -> N
         del ends["lowest"]  # the oldest versions have no wheels for it
     for name, constraints in ends.items():
         options = ["--quiet", "--no-compile", "--only-binary", ":all:", "--upgrade", "--upgrade-strategy", "eager"]
-        install = [str(own), "-m", "pip", "install", *options, "-c", str(constraints), str(wheel)]
+        install = [*pip_of(own), "install", *options, "-c", str(constraints), str(wheel)]
         subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
         use_the_light_install(own, tmp_path / name)
 
