@@ -124,7 +124,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names.add(str(node.module))
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+            names |= {str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)}
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"hyperproto"}
 
 
