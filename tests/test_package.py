@@ -127,7 +127,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names.add(str(node.module))
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            names |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+            names |= {str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)}
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"hyperproto"}
 
 
@@ -163,6 +163,11 @@ def test_what_is_installed_fits_together() -> None:
 def lower_bounds() -> str:
     """Constraints that take the oldest version of each package that the light install allows."""
     return "".join(requirement.replace(">=", "==") + "\n" for requirement in requirements()[""])
+
+
+def pip_of(own: Path) -> list[str]:
+    """Our pip for another environment, which then needs none of its own."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(own)]
 
 
 ESTIMATOR = """
@@ -207,7 +212,7 @@ def use_the_light_install(own: Path, folder: Path) -> None:
     assert failed.returncode == 1
     assert "pip install 'hyperproto[" in failed.stderr
     assert "Traceback" not in failed.stderr
-    checked = run(str(own), "-m", "pip", "check")
+    checked = run(*pip_of(own), "check")
     assert checked.stdout.strip() == "No broken requirements found."
 
 
@@ -217,7 +222,7 @@ def test_the_wheel_without_torch_at_both_ends_of_its_bounds(tmp_path: Path) -> N
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     [wheel] = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     own = tmp_path / "env" / "bin" / "python"
     lowest = tmp_path / "lowest.txt"
     lowest.write_text(lower_bounds())
@@ -226,7 +231,7 @@ def test_the_wheel_without_torch_at_both_ends_of_its_bounds(tmp_path: Path) -> N
         del ends["lowest"]  # the oldest versions have no wheels for it
     for name, constraints in ends.items():
         options = ["--quiet", "--no-compile", "--only-binary", ":all:", "--upgrade", "--upgrade-strategy", "eager"]
-        install = [str(own), "-m", "pip", "install", *options, "-c", str(constraints), str(wheel)]
+        install = [*pip_of(own), "install", *options, "-c", str(constraints), str(wheel)]
         subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
         use_the_light_install(own, tmp_path / name)
 
