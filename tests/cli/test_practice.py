@@ -64,8 +64,11 @@ def model(tmp_path: Path, bert: str) -> Path:
 def test_fit_reads_every_format(tmp_path: Path, bert: str, form: str) -> None:
     file = table(tmp_path / f"examples.{form}", {"id": list(range(9)), "said": TEXTS, "intent": LABELS})
     printed = run("fit", file, "--text", "said", "--label", "intent", "--encoder", bert, "--out", tmp_path / "model")
-    assert printed == f"{tmp_path / 'model'}: 3 classes, 9 examples, 3 in the smallest class (court)\n"
     found = load_classifier(tmp_path / "model")
+    assert printed == (
+        f"{tmp_path / 'model'}: 3 classes, 9 examples, 3 in the smallest class (court)\n"
+        f"left-out accuracy {found.expected_.accuracy:.0%}\n"
+    )
     expected = FewShotTextClassifier(encoder=bert).fit(TEXTS, LABELS)
     assert found.get_params() == expected.get_params()
     np.testing.assert_allclose(found.predict_proba(NEW), expected.predict_proba(NEW), atol=1e-5)
@@ -73,10 +76,11 @@ def test_fit_reads_every_format(tmp_path: Path, bert: str, form: str) -> None:
 
 def test_settings_reach_the_classifier(tmp_path: Path, bert: str) -> None:
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
-    run(
-        "fit", file, "--encoder", bert, "--out", tmp_path / "model", "--coverage", "0.8", "--region", "gaussian",
-        "--fit-mode", "unbiased", "--feature-transform", "center-unit", "--reject-label", "?",
-    )  # fmt: skip
+    with pytest.warns(UserWarning, match=r"protects from almost nothing here: .* 2.9 of 3 are plausible"):
+        run(
+            "fit", file, "--encoder", bert, "--out", tmp_path / "model", "--coverage", "0.8", "--region", "gaussian",
+            "--fit-mode", "unbiased", "--feature-transform", "center-unit", "--reject-label", "?",
+        )  # fmt: skip
     found = load_classifier(tmp_path / "model")
     assert (found.coverage, found.region, found.fit_mode) == (0.8, "gaussian", "unbiased")
     assert (found.feature_transform, found.reject_label) == ("center-unit", "?")
@@ -358,3 +362,18 @@ def test_warnings_and_errors_are_paragraphs(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
     assert "torch" not in done.stderr
     assert Path(tmp_path / "model" / "model.json").exists()
+
+
+def test_fit_and_add_say_what_is_to_be_expected_and_warn_where_a_coverage_rejects_nothing(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    near, labels = random.normal(size=(20, 4)), ["a", "b", "c", "d"] * 5
+    far = near + 50 * np.eye(4)[[0, 1, 2, 3] * 5]
+    for name, x in (("near", near), ("far", far)):
+        table(tmp_path / f"{name}.jsonl", {"vector": x.tolist(), "label": labels})
+    common = ["--encoder", "identity", "--feature-transform", "none", "--coverage", "0.9"]
+    printed = run("fit", tmp_path / "far.jsonl", "--out", tmp_path / "model", *common)
+    assert printed.endswith("left-out accuracy 100%, a plausible set of 0.9 classes on average\n")
+    with pytest.warns(UserWarning, match="coverage=0.9 protects from almost nothing here: .* or a lower coverage"):
+        run("fit", tmp_path / "near.jsonl", "--out", tmp_path / "vague", *common)
+    with pytest.warns(UserWarning, match="protects from almost nothing here"):
+        assert "left-out accuracy" in run("add", tmp_path / "vague", tmp_path / "near.jsonl")

@@ -50,17 +50,20 @@ def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.M
     tracemalloc.start()
     model.fit(x, y)
     if shot > 1:
-        assert (model.predict_set(x[:5]).shape, np.isfinite(model.thresholds_).all()) == ((5, way), True)
+        with pytest.warns(UserWarning, match="coverage=0.9 protects from almost nothing here"):
+            assert np.isfinite(model.thresholds_).all()
+        assert model.predict_set(x[:5]).shape == (5, way)
     else:
         with pytest.warns(UserWarning, match="coverage=0.9 needs 9 examples"):
             model.predict(x[:5])
     assert model.predict_proba(x[:5]).shape == (5, way)
     assert model.novelty(x[:5]).shape == (5,)
     assert len(model.diagnose().classes) == way
+    assert model.expected_.examples <= 50_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30 * x.astype(np.float64).nbytes + 8e6  # 24 or 39 MB; all pairs of classes in float64 are 128 MB
-    assert sum(pairs) <= 2.1 * 50_000 + way  # the temperature, and the doctor
+    assert sum(pairs) <= 3.2 * 50_000 + way  # the temperature, the doctor, and what is to be expected
 
 
 def test_pseudo_examples_of_very_many_classes_are_of_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:

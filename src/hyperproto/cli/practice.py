@@ -64,7 +64,7 @@ def fit(
     settings = {name: value for name, value in given.items() if value is not None}
     shown = sys.stderr.isatty()
     found = hyperproto.fit(examples, out, encoder=encoder, text=text, label=label, format=form, bar=shown, **settings)
-    say(_summary(out, found))
+    _summarise(out, found)
 
 
 @app.command()
@@ -94,17 +94,18 @@ def add(
     """Add examples to a model, as if they had been there from the start."""
     shown = sys.stderr.isatty()
     found = hyperproto.add(model, examples, text=text, label=label, new_classes=new_classes, format=form, bar=shown)
-    say(_summary(model, found))
+    _summarise(model, found)
 
 
-def _summary(folder: Path, model: "HypersphereClassifier") -> str:
-    """How much the model knows."""
+def _summarise(folder: Path, model: "HypersphereClassifier") -> None:
+    """Say how much the model knows, and what its own examples say of it; a coverage that rejects nothing warns."""
     counts = model.counts_
     least = counts.argmin()
-    return (
+    say(
         f"{folder}: {len(counts)} classes, {counts.sum()} examples, "
         f"{counts[least]} in the smallest class ({model.classes_[least]})"
     )
+    say(str(model.expected_))
 
 
 @app.command()

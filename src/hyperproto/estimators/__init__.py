@@ -1,5 +1,6 @@
 """Estimators: the scikit-learn front of the regions. Only texts and images need torch, and only when they are read."""
 
+from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
@@ -11,6 +12,7 @@ __all__ = [
     "ClassReport",
     "Diagnosis",
     "EntityTagger",
+    "Expected",
     "FewShotImageClassifier",
     "FewShotTextClassifier",
     "HypersphereClassifier",

@@ -36,6 +36,7 @@ MOST_PSEUDO_SCORES = 500_000  # pseudo-examples times classes, where a class has
 BLOCK = 1 << 18  # scores that are worked on at once
 PSEUDO_WEIGHT = 2.0  # how many examples the pseudo-examples count for; chosen on FewRel's validation sets
 WIDEST = 1e4  # the temperature lies within this factor of the spread of the measure
+VACUOUS = 0.5  # a coverage is, if strangers are rejected half as often as it lets genuine examples be, or less
 ROUNDING = 1e-9
 
 
@@ -68,11 +69,16 @@ def _judged(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indice
     """The examples that can be left out, or evenly spaced ones that stand for all: measures (n, N) and weights."""
     stats = left_out.stats
     alike = np.flatnonzero(left_out.has_siblings)
-    index = alike[:: max(1, math.ceil(len(alike) / number_judged(len(stats.count))))]
+    index = _evenly_spaced(alike, len(stats.count))
     weights = stats.weights[index]
     if len(index) < len(alike):
         weights = weights * (stats.weights[alike].sum() / weights.sum())
     return index, left_out_measures(left_out, region, form, index, fair=True), weights
+
+
+def _evenly_spaced(examples: Indices, way: int) -> Indices:
+    """All of the examples, or as many as stand for them."""
+    return examples[:: max(1, math.ceil(len(examples) / number_judged(way)))]
 
 
 def number_judged(way: int) -> float:
@@ -290,6 +296,92 @@ class _PooledReach:
 
     def _reach(self, n: Any, scatter: Doubles) -> Doubles:
         return scale(self.own[n], scatter, self.count[n])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How a fitted classifier will do, as far as its own examples can tell, each left out.
+
+    `accuracy` is the share of examples that the classifier would give their label had they not been there, rejecting
+    none. Mean, radius and count of its own class are those without the example; so is the whitening of "bayes". How
+    strongly that whitens and shrinks, which all examples estimate together, is taken as it is.
+
+    `set_size` is how many classes are plausible for an example on average. Distance to and scale of its own class are
+    those without the example; thresholds, and the other classes, are everyone's. `strangers_rejected` is the share of
+    examples that would be rejected if their class were not among the classes. Both are None without a coverage.
+
+    Examples that are alone in their class cannot be left out: they count in `strangers_rejected` only. Of very many
+    examples and classes, evenly spaced examples stand for all. `reason` says why a number is None.
+    """
+
+    accuracy: float | None
+    set_size: float | None
+    strangers_rejected: float | None
+    classes: int
+    examples: int  # that were left out
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """The numbers in a line."""
+        if self.accuracy is None:
+            return f"left-out accuracy unknown: {self.reason}"
+        told = f"left-out accuracy {self.accuracy:.0%}"
+        return told if self.set_size is None else f"{told}, a plausible set of {self.set_size:.1f} classes on average"
+
+
+@dataclass(frozen=True)
+class PlausibleSets:
+    """Which part of `Expected` the thresholds decide."""
+
+    set_size: float | None  # None: no example can be left out
+    strangers_rejected: float | None  # None: there is one class
+    classes: int
+
+    def warning(self, coverage: float) -> str | None:
+        """Say that a coverage rejects nothing, if it does not: see VACUOUS."""
+        if self.strangers_rejected is None or self.strangers_rejected > VACUOUS * (1 - coverage) + ROUNDING:
+            return None
+        size = "" if self.set_size is None else f", and {self.set_size:.1f} of {self.classes} are plausible on average"
+        return (
+            f"coverage={coverage} protects from almost nothing here: if their own class were unknown, "
+            f"{self.strangers_rejected:.0%} of the examples would be rejected{size}; give more examples of the classes "
+            "that have few, take fewer classes, or a lower coverage"
+        )
+
+
+def plausible_sets(conformal: Conformal, thresholds: Doubles) -> PlausibleSets:
+    """The plausible classes of examples, each left out, or evenly spaced ones of very many."""
+    out, way = conformal.left_out, len(thresholds)
+    weights, alike = out.stats.weights, np.flatnonzero(out.has_siblings)
+
+    def numbers(examples: Indices) -> tuple[Doubles, Doubles, Indices]:
+        """Of the own class (n,), 0 or 1, and of the others (n,)."""
+        index = _evenly_spaced(examples, way)
+        own, others = np.empty(len(index)), np.empty(len(index))
+        size = max(1, BLOCK // way)
+        for start in range(0, len(index), size):
+            rows = index[start : start + size]
+            labels, at = out.own(rows), np.arange(len(rows))
+            plausible = np.sqrt(out.squared_distances(rows, fair=False)) <= thresholds
+            plausible[at, labels] = False
+            others[start : start + size] = plausible.sum(axis=1)
+            own[start : start + size] = conformal.scores[rows] * conformal.scale[labels] <= thresholds[labels]
+        return own, others, index
+
+    own, others, index = numbers(alike)
+    set_size = float(np.average(own + others, weights=weights[index])) if len(index) else None
+    if len(alike) < len(weights):
+        _, others, index = numbers(np.arange(len(weights)))
+    rejected = float(np.average(others == 0, weights=weights[index])) if way > 1 else None
+    return PlausibleSets(set_size, rejected, way)
+
+
+def left_out_accuracy(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[float | None, int]:
+    """The share of examples, each left out, whose own class has the least measure, and how many were looked at."""
+    index, measures, weights = _judged(left_out, region, form)
+    if not len(index):
+        return None, 0
+    return float(np.average(measures.argmin(axis=1) == left_out.own(index), weights=weights)), len(index)
 
 
 def class_scales(stats: Statistics) -> Doubles:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import storage
+from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
@@ -67,7 +68,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Attributes
     ----------
     classes_, counts_ (sums of weights), centers_, radii_ (what the measure subtracts), extents_ (how far each class
-    reaches), means_, mean_ (what "center-unit" subtracts), region_, temperature_, thresholds_, n_features_in_.
+    reaches), means_, mean_ (what "center-unit" subtracts), region_, temperature_, thresholds_, expected_ (left-out
+    accuracy, mean size of a plausible set), n_features_in_.
 
     Notes
     -----
@@ -329,6 +331,11 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def thresholds_(self) -> NDArray[np.float64]:
         """The distance from its mean at which each class ends (N,); infinite if too little is known."""
         return self._model().thresholds
+
+    @property
+    def expected_(self) -> Expected:
+        """Left-out accuracy, and with a coverage the mean number of plausible classes: see `Expected`."""
+        return self._model().expected
 
     def diagnose(self) -> Diagnosis:
         """Report on every class, and on the examples that look wrong; the examples must have been kept."""

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
-from hyperproto.estimators.confidence import Conformal, class_scales, enough, support_temperature
+from hyperproto.estimators.confidence import (
+    Conformal,
+    Expected,
+    class_scales,
+    enough,
+    left_out_accuracy,
+    plausible_sets,
+    support_temperature,
+)
 from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, label_array, sort_order, unit_rows
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
@@ -156,7 +164,27 @@ class Model:
                 needs += f", and for its guarantee all but a share {1 - coverage:.2g} of the examples in such classes"
             told = f"{needs}; there are {number:g} of {weights.sum():g}: until then some classes accept everything"
             warnings.warn(told, stacklevel=2)
+        elif vacuous := plausible_sets(self.conformal, found).warning(coverage):
+            warnings.warn(vacuous, stacklevel=2)
         return found
+
+    @cached_property
+    def expected(self) -> Expected:
+        """How it will do, as far as the examples tell."""
+        way, coverage = len(self.order), self.parameters["coverage"]
+        if self.memory.examples is None:
+            return Expected(None, None, None, way, 0, "store_support=False keeps no examples to leave out")
+        sets = None if coverage is None else plausible_sets(self.conformal, self.thresholds)
+        accuracy, number = left_out_accuracy(self.left_out, self.region, self.form)
+        reason = "" if number else "every class has one example, and none can be left out"
+        return Expected(
+            accuracy,
+            None if sets is None else sets.set_size,
+            None if sets is None else sets.strangers_rejected,
+            way,
+            number,
+            reason,
+        )
 
     def each_block(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
         """Rows as the region sees them, in blocks, with their places."""
