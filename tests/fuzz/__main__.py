@@ -48,11 +48,9 @@ def main() -> int:
 
 def _replay(case: str, root: Path, samples: Samples) -> int:
     name, _, number = case.partition(":")
-    if name == "real":
-        outcome = replay_command(int(number), samples)
-    else:
-        outcome = run_case(name, int(number), root, samples)
-    print(f"{case}: {outcome.verdict} {outcome.cause}\n{outcome.detail}")
+    real = name == "real"
+    outcome = replay_command(int(number), samples) if real else run_case(name, int(number), root, samples)
+    sys.stdout.write(f"{case}: {outcome.verdict} {outcome.cause}\n{outcome.detail}\n")
     return 0 if outcome.good else 1
 
 

@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 
 import hyperproto
+from tests.fuzz.arrays import hostile_array, hostile_labels
 from tests.fuzz.inputs import SENTENCES, TAGS, TEXT_LABELS, TEXTS, Samples
 from tests.fuzz.judge import Silent, Trial, check_finite, check_probabilities
 from tests.fuzz.kinds import kind
-from tests.fuzz.mutations import (
-    extreme_number,
-    extreme_string,
-    extreme_value,
-    hostile_array,
-    hostile_labels,
-    mutate_json,
-)
+from tests.fuzz.mutations import extreme_number, extreme_string, extreme_value, mutate_json
 from tests.fuzz.vectors import SKLEARN
 
 
@@ -57,10 +51,21 @@ def image_items(random: Random, folder: Path, samples: Samples) -> Trial:
     images: list[Any] = [np.full((size, size, 3), 40 * n, np.uint8) for n in range(4)]
     images[random.randrange(4)] = random.choice(
         (
-            None, "", "nowhere.png", str(folder), 3, np.zeros((4, 4)), np.zeros((0, 4, 3), np.uint8), np.zeros((4, 4, 4), np.uint8),
-            np.zeros((1, 5000), np.uint8), np.zeros((3, 3), np.uint8), b"bytes", "\0", extreme_string(random),
+            None,
+            "",
+            "nowhere.png",
+            str(folder),
+            3,
+            np.zeros((4, 4)),
+            np.zeros((0, 4, 3), np.uint8),
+            np.zeros((4, 4, 4), np.uint8),
+            np.zeros((1, 5000), np.uint8),
+            np.zeros((3, 3), np.uint8),
+            b"bytes",
+            "\0",
+            extreme_string(random),
         )
-    )  # fmt: skip
+    )
     _ = samples.run
     encoder: Any = str(samples.root / "run")
     if random.random() < 0.4:
@@ -147,14 +152,43 @@ def _arguments(random: Random) -> dict[str, Any]:
     """Arguments of `evaluate` and `compare`: most are good, one or two are not."""
     numbers = (0, -1, 2**31, 2**63, 10**30, 3)
     wrong: dict[str, tuple[Any, ...]] = {
-        "way": numbers, "shot": (*numbers, (1, 2), (1, 2, 3), (), (0, 1)), "query": numbers, "episodes": (0, -1, 1),
-        "seed": (-1, 2**63, 2**64, 2**70), "nota_share": (0.5, -1.0, 1.0, 2.0, float("nan"), 1e308, 1e-320),
-        "na_rate": (1, -1, 2**31, 2**63), "threshold_data": ("nothing", "", "vectors:x"), "threshold_split": ("val", "x", ""),
-        "rule": ("toolkit", "x", ""), "least_spans": (0, -1, 2), "split": ("val", "all", "x", "", "\ud800", "\0"),
-        "transform": ("unit", "center-unit", "x", ""), "fit": ("bayes", "paper", "point", "x"),
-        "method": ("hyperproto", "protonet", "x", "", "x.py:Y", "logistic", "nnshot", "hyperproto-gaussian", "hyperproto-cone", "classifier"),
-        "options": ({"prior_ratio": 1e308}, {"prior_ratio": -1.0}, {"prior_ratio": float("nan")}, {"temperature": 0.0}, {"x": 1}, {"prior_ratio": 10**400}, {"temperature": 1e-320}, {"fit": []}),
-    }  # fmt: skip
+        "way": numbers,
+        "shot": (*numbers, (1, 2), (1, 2, 3), (), (0, 1)),
+        "query": numbers,
+        "episodes": (0, -1, 1),
+        "seed": (-1, 2**63, 2**64, 2**70),
+        "nota_share": (0.5, -1.0, 1.0, 2.0, float("nan"), 1e308, 1e-320),
+        "na_rate": (1, -1, 2**31, 2**63),
+        "threshold_data": ("nothing", "", "vectors:x"),
+        "threshold_split": ("val", "x", ""),
+        "rule": ("toolkit", "x", ""),
+        "least_spans": (0, -1, 2),
+        "split": ("val", "all", "x", "", "\ud800", "\0"),
+        "transform": ("unit", "center-unit", "x", ""),
+        "fit": ("bayes", "paper", "point", "x"),
+        "method": (
+            "hyperproto",
+            "protonet",
+            "x",
+            "",
+            "x.py:Y",
+            "logistic",
+            "nnshot",
+            "hyperproto-gaussian",
+            "hyperproto-cone",
+            "classifier",
+        ),
+        "options": (
+            {"prior_ratio": 1e308},
+            {"prior_ratio": -1.0},
+            {"prior_ratio": float("nan")},
+            {"temperature": 0.0},
+            {"x": 1},
+            {"prior_ratio": 10**400},
+            {"temperature": 1e-320},
+            {"fit": []},
+        ),
+    }
     chosen = random.sample(sorted(wrong), random.choice((1, 1, 2, 3)))
     return {name: random.choice(wrong[name]) for name in chosen}
 
@@ -176,10 +210,7 @@ def evaluate(random: Random, folder: Path, samples: Samples) -> Trial:
 def compare(random: Random, folder: Path, samples: Samples) -> Trial:
     (folder / "vectors.npz").write_bytes(samples.vectors_file)
     given = _arguments(random)
-    several = {
-        old: new
-        for old, new in (("method", "methods"), ("fit", "fits"), ("transform", "transforms"), ("shot", "shots"))
-    }
+    several = {"method": "methods", "fit": "fits", "transform": "transforms", "shot": "shots"}
     named = {
         several.get(name, name): value
         for name, value in {
@@ -205,7 +236,19 @@ def compare(random: Random, folder: Path, samples: Samples) -> Trial:
 def lists(random: Random, folder: Path, samples: Samples) -> Trial:
     def one() -> str | None:
         return random.choice(
-            (None, None, "glyphs", "protonet", "cpu", "gpu", "30", "9" * 400, "-1", "１２", extreme_string(random))
+            (
+                None,
+                None,
+                "glyphs",
+                "protonet",
+                "cpu",
+                "gpu",
+                "30",
+                "9" * 400,
+                "-1",
+                "\uff11\uff12",
+                extreme_string(random),
+            )
         )
 
     def run() -> None:

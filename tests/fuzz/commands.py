@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
+from tests.fuzz.files import mutate_file, mutate_files
 from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import BadEnd, Outcome, Trial, unclear
 from tests.fuzz.kinds import kind, write_files
-from tests.fuzz.mutations import extreme_number_text, extreme_string, mutate_file, mutate_files
+from tests.fuzz.mutations import extreme_number_text, extreme_string
 
 
 @dataclass(frozen=True)
@@ -324,7 +325,7 @@ def judged(command: Command, code: int, stdout: bytes, stderr: bytes) -> Outcome
     if code == 0:
         return Outcome("result")
     if code == 1:
-        errors = [part for part in told.split("error: ", 1)[1:]]
+        errors = told.split("error: ", 1)[1:]
         if not errors:
             return Outcome("unclear", f"{command.name}: exit 1 without an error message", told)
         problem = unclear(errors[0])
@@ -348,9 +349,9 @@ def in_process(random: Random, folder: Path, samples: Samples) -> Trial:
         os.chdir(folder)
         code = 0
         try:
-            with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "stdin", stdin):
-                with patch.object(sys, "argv", ["hyperproto", *made.words]):
-                    cli.main()
+            given = patch.multiple(sys, stdin=stdin, argv=["hyperproto", *made.words])
+            with redirect_stdout(out), redirect_stderr(err), given:
+                cli.main()
         except SystemExit as end:
             code = int(end.code or 0) if isinstance(end.code, int) or end.code is None else 1
         finally:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.mutations import Files, dump_json, npz
+from tests.fuzz.files import Files, npz
+from tests.fuzz.mutations import dump_json
 from tests.helpers.pictures import class_folders, encoded, picture, write_tree
 from tests.helpers.tiny_models import tiny_bert
 

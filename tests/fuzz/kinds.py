@@ -49,6 +49,6 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
 
 def all_kinds() -> dict[str, Kind]:
     """Every kind, with the modules imported that register them."""
-    from tests.fuzz import calls, commands, data_sets, saved, tables, vectors  # noqa: F401 - they register
+    from tests.fuzz import caches, calls, commands, data_sets, saved, tables, vectors  # noqa: F401 - they register
 
     return KINDS

@@ -7,13 +7,13 @@ Every tenth command is a fresh process of the installed program, as a shell star
 
 import io
 import os
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from hyperproto.progress import Show
 from tests.fuzz.commands import Command, draw, judged
 from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import HANG, Outcome, snapshot
-from tests.fuzz.runner import MEMORY, Summary, remove, scratch
+from tests.fuzz.runner import Summary, memory_limit, remove, scratch
 
 FRESH = 10  # every so many is a process from scratch
 AT_ONCE = 2
@@ -128,49 +128,61 @@ def start(number: int, samples: Samples, seconds: int, fresh: bool | None = None
 def _from_scratch(made: Command, folder: Path, environment: dict[str, str]) -> int:
     home = folder.parent
     with (home / "stdin").open("rb") as i, (home / "stdout").open("wb") as o, (home / "stderr").open("wb") as e:
-        everything = {**os.environ, **environment}
+        everything = {**program_environment(), **environment}
         process = subprocess.Popen([PROGRAM, *made.words], stdin=i, stdout=o, stderr=e, cwd=folder, env=everything)
     process.returncode = 0  # it is waited for by its pid, not by this object
     return process.pid
 
 
 def _forked(made: Command, folder: Path, environment: dict[str, str]) -> int:
+    home = folder.parent
+    return fork(lambda: run_command_line(made.words), folder, home, environment)
+
+
+def fork(work: Callable[[], int], folder: Path, home: Path, environment: dict[str, str]) -> int:
+    """Run `work` in a child of this process, in `folder`, and return its pid; its streams are files in `home`."""
     pid = os.fork()
     if pid:
         return pid
     code = 70
     try:
-        code = _child(made, folder, environment)
+        _take_streams(home, environment.get("PYTHONIOENCODING", "utf-8"))
+        os.environ.update(environment)
+        os.chdir(folder)
+        code = work()
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        code = code if code != 70 else 1
     finally:
         os._exit(code)
 
 
-def _child(made: Command, folder: Path, environment: dict[str, str]) -> int:
-    """Run the command in this process, with its own standard streams; return the exit code."""
-    home = folder.parent
+def _take_streams(home: Path, encoding: str) -> None:
+    """Make files in `home` this process's standard input, output and error."""
     for number, (name, flags) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))):
-        os.dup2(os.open(home / name, flags | os.O_CREAT), number)
-    os.environ.update(environment)
-    encoding = environment.get("PYTHONIOENCODING", "utf-8")
-    sys.stdin = io.TextIOWrapper(io.FileIO(0), encoding)  # type: ignore[type-var] # a buffer without a name
+        os.dup2(os.open(home / name, flags | os.O_CREAT, 0o600), number)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding)
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), encoding)
-    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), encoding, "backslashreplace", write_through=True)  # type: ignore[type-var]
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-    os.chdir(folder)
-    sys.argv = ["hyperproto", *made.words]
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(2, "w")), encoding, "backslashreplace", write_through=True
+    )
+
+
+def run_command_line(words: list[str]) -> int:
+    """Run the command line in this process, with as much memory as a case may have; return its exit code."""
+    sys.argv = ["hyperproto", *words]
     from hyperproto import cli
 
-    code = 0
     try:
-        cli.main()
+        with memory_limit():
+            cli.main()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        code = code or 120
-    return code
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    return 0
+
+
+def program_environment() -> dict[str, str]:
+    """The environment for the installed program in another folder: paths of modules are whole ones."""
+    paths = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}

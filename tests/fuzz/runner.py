@@ -97,6 +97,18 @@ def case_folder(root: Path) -> Iterator[Path]:
         remove(folder)
 
 
+@contextmanager
+def memory_limit() -> Iterator[None]:
+    """Refuse allocations beyond `MEMORY`, so that a giant shape is an error here as it is on a small machine."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def remove(folder: Path) -> None:
     """Remove a folder, also one with names in other encodings."""
     shutil.rmtree(os.fsencode(folder), ignore_errors=True)
@@ -109,7 +121,8 @@ def run_case(name: str, number: int, root: Path, samples: Samples, seconds: int 
             trial = all_kinds()[name].trial(number, folder, samples)
         except Exception as error:
             return Outcome("traceback", f"the suite itself, {name}: {cause_of(error)}", traceback.format_exc())
-        return judge(trial, folder, seconds)
+        with memory_limit():
+            return judge(trial, folder, seconds)
 
 
 def deal(count: int, only: Sequence[str] = ()) -> list[Case]:
@@ -164,8 +177,6 @@ def _run_from(
 
 
 def _work(cases: Sequence[Case], samples: Samples, pipe: Connection, seconds: int) -> None:
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)

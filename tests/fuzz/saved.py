@@ -9,18 +9,12 @@ from typing import Any
 import numpy as np
 
 import hyperproto
+from tests.fuzz.arrays import hostile_array
+from tests.fuzz.files import Files, mutate_file, mutate_files
 from tests.fuzz.inputs import QUERIES, SENTENCES, Samples
 from tests.fuzz.judge import Enough, Silent, Trial, check_finite, check_probabilities, same
 from tests.fuzz.kinds import kind, write_files
-from tests.fuzz.mutations import (
-    Files,
-    dump_json,
-    hostile_array,
-    mutate_bytes,
-    mutate_file,
-    mutate_files,
-    mutate_json,
-)
+from tests.fuzz.mutations import dump_json, mutate_bytes, mutate_json
 
 
 def answers(folder: Path) -> dict[str, Any]:
@@ -154,7 +148,7 @@ def text_model(random: Random, folder: Path, samples: Samples) -> Trial:
     def run() -> None:
         model = hyperproto.load_classifier(folder / "model")
         queries: Any = (
-            ["a king"] if not type(model) is hyperproto.HypersphereClassifier else np.ones((1, model.n_features_in_))
+            ["a king"] if type(model) is not hyperproto.HypersphereClassifier else np.ones((1, model.n_features_in_))
         )
         check_probabilities(model.predict_proba(queries), "a text classifier")
 

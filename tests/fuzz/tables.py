@@ -5,10 +5,11 @@ from pathlib import Path
 from random import Random
 
 import hyperproto
+from tests.fuzz.files import mutate_file
 from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import Silent, Trial, check_probabilities
 from tests.fuzz.kinds import kind, write_files
-from tests.fuzz.mutations import extreme_string, mutate_file
+from tests.fuzz.mutations import extreme_string
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
 
