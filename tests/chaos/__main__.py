@@ -7,6 +7,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -79,14 +80,13 @@ def run(options: argparse.Namespace, samples: Samples) -> tuple[dict[str, Tally]
                 kills = max(1, round(options.kills * SHARES[victim.name] / wanted))
                 found[victim.name] = kill_some(victim, kills, options.seed, show, done, options.kills)
                 done += kills
-        for number, (name, work) in enumerate(
-            {
-                "second trainer": lambda: second_trainer(samples),
-                "loads beside two writers": lambda: loads_beside_writers(samples, options.loads),
-                "six adds at once": lambda: six_adds(samples, options.adds),
-            }.items()
-        ):
-            show(number, 3, name)
+        together: dict[str, Callable[[], Tally]] = {
+            "second trainer": lambda: second_trainer(samples),
+            "loads beside two writers": lambda: loads_beside_writers(samples, options.loads),
+            "six adds at once": lambda: six_adds(samples, options.adds),
+        }
+        for number, (name, work) in enumerate(together.items()):
+            show(number, len(together), name)
             found[name] = work()
     return found, time.monotonic() - begun
 

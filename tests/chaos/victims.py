@@ -1,7 +1,7 @@
 """What is killed: commands and caches, each with what must hold afterwards."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -277,6 +277,6 @@ class TokenCache(Cache):
         return arrays_in(prepared)
 
 
-VICTIMS: tuple[Callable[[Samples], Victim], ...] = (
+VICTIMS: tuple[type[Victim], ...] = (
     Fit, Add, Predict, Train, ImageCache, GlyphCache, VectorCache, TokenCache,
 )  # fmt: skip

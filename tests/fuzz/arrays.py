@@ -44,7 +44,7 @@ def _no_rows(random: Random, x: Rows) -> Any:
 
 
 def _other_shape(random: Random, x: Rows) -> Any:
-    others = np.float64(1.0), 3, None, "text", b"bytes", {}, {"a": 1}
+    others: tuple[Any, ...] = np.float64(1.0), 3, None, "text", b"bytes", {}, {"a": 1}
     return random.choice((x[0], x[0, 0], x[None], x[..., None], *others))
 
 

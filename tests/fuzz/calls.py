@@ -34,7 +34,7 @@ def text_items(random: Random, folder: Path, samples: Samples) -> Trial:
         def encoder(items: Any) -> Any:
             return returned
 
-    length = random.choice((128, 128, 16, 0, -1, 3, 10**9, "a", None)) if random.random() < 0.2 else 128
+    length: Any = random.choice((128, 128, 16, 0, -1, 3, 10**9, "a", None)) if random.random() < 0.2 else 128
 
     def run() -> None:
         model = hyperproto.FewShotTextClassifier(encoder=encoder, max_length=length).fit(texts, labels)
@@ -74,7 +74,7 @@ def image_items(random: Random, folder: Path, samples: Samples) -> Trial:
         def encoder(items: Any) -> Any:
             return returned
 
-    resolution = random.choice((None, None, None, 0, -1, 2**31, "a"))
+    resolution: Any = random.choice((None, None, None, 0, -1, 2**31, "a"))
 
     def run() -> None:
         model = hyperproto.FewShotImageClassifier(encoder=encoder, resolution=resolution)
@@ -89,7 +89,7 @@ def sentences(random: Random, folder: Path, samples: Samples) -> Trial:
     words: Any = mutate_json(random, SENTENCES) if random.random() < 0.3 else SENTENCES
     tags: Any = mutate_json(random, TAGS) if random.random() < 0.3 else TAGS
     queries: Any = mutate_json(random, SENTENCES) if random.random() < 0.3 else SENTENCES
-    options = random.choice(
+    options: Any = random.choice(
         (
             None,
             None,
@@ -100,8 +100,8 @@ def sentences(random: Random, folder: Path, samples: Samples) -> Trial:
             3,
         )
     )
-    method = random.choice((None, None, None, "protonet", "hyperproto", "nnshot", "structshot", "x", 3))
-    scheme = random.choice(("auto", "auto", "auto", "auto", "io", "bio", "x", None))
+    method: Any = random.choice((None, None, None, "protonet", "hyperproto", "nnshot", "structshot", "x", 3))
+    scheme: Any = random.choice(("auto", "auto", "auto", "auto", "io", "bio", "x", None))
 
     def run() -> None:
         model = hyperproto.EntityTagger(

@@ -360,7 +360,7 @@ def in_process(random: Random, folder: Path, samples: Samples) -> Trial:
             for stream in (out, err):
                 stream.flush()
         found = [stream.detach() for stream in (out, err)]
-        ended = judged(made, code, *(stream.getvalue() for stream in found))  # type: ignore[attr-defined]
+        ended = judged(made, code, *(stream.getvalue() for stream in found))
         if not ended.good:
             raise BadEnd(ended)
         if ended.verdict == "refused":

@@ -94,7 +94,7 @@ def _call(random: Random, model: HypersphereClassifier, name: str, folder: Path,
         "remove_class": lambda: model.remove_class(random.choice(labels)),
         "merge": lambda: model.merge(random.choice(others)),
         "diagnose": lambda: model.diagnose().to_dict(),
-        "save": lambda: (model.save(folder / "model"), HypersphereClassifier.load(folder / "model")),
+        "save": lambda: _saved_and_loaded(model, folder / "model"),
         "export_onnx": lambda: model.export_onnx(folder / "model.onnx"),
         "forget": lambda: model.forget(x, y, weights),
     }
@@ -104,10 +104,15 @@ def _call(random: Random, model: HypersphereClassifier, name: str, folder: Path,
         calls.get(name, lambda: getattr(model, name)(x))()
 
 
+def _saved_and_loaded(model: HypersphereClassifier, folder: Path) -> HypersphereClassifier:
+    model.save(folder)
+    return HypersphereClassifier.load(folder)
+
+
 @kind("scales", "HypersphereClassifier.fit", "HypersphereClassifier.predict", share=60)
 def scales(random: Random, folder: Path, samples: Samples) -> Trial:
     """A power of two changes no label, since it scales all distances alike: the same answers, or an error."""
-    settings = random.choice(
+    settings: dict[str, Any] = random.choice(
         (
             {},
             {"fit_mode": "unbiased"},
@@ -143,7 +148,7 @@ def scales(random: Random, folder: Path, samples: Samples) -> Trial:
 @kind("offsets", "HypersphereClassifier.fit", "HypersphereClassifier.predict", share=20)
 def offsets(random: Random, folder: Path, samples: Samples) -> Trial:
     """Without a transform, spheres and Gaussians do not know where the origin is: an offset changes no label."""
-    settings = random.choice(
+    settings: dict[str, Any] = random.choice(
         ({}, {"fit_mode": "unbiased"}, {"fit_mode": "point"}, {"region": "gaussian", "fit_mode": "unbiased"})
     )
     offset = 2.0 ** random.choice((8, 12, 16, 20, 23))
