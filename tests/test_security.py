@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hyperproto
-from hyperproto.estimators.storage import checksum
+from tests.fuzz.files import sealed
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "SECURITY.md").read_text()
@@ -97,8 +97,7 @@ def test_a_saved_classifier_cannot_name_code(tmp_path: Path) -> None:
     for name in ("kind", "region", "fit_mode", "feature_transform"):
         forged = json.loads(json.dumps(head))
         (forged if name == "kind" else forged["parameters"])[name] = f"{tmp_path}/evil.py:X"
-        forged["checksum"] = checksum(forged)
-        (tmp_path / "model" / "model.json").write_text(json.dumps(forged))
+        (tmp_path / "model" / "model.json").write_text(json.dumps(sealed(forged)))
         with pytest.raises(hyperproto.HyperProtoError, match=r"evil\.py:X"):
             hyperproto.load_classifier(tmp_path / "model")
     assert not trace.exists()

@@ -1,5 +1,6 @@
 """Public calls with hostile arguments: items of text and image classifiers, taggers, pools, samplers, comparisons."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -259,7 +260,7 @@ def lists(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, words="lists")
 
 
-@kind("reports", "report", "submit", "tag", "fit", "add", "predict", "load_classifier", share=15)
+@kind("reports", "report", "submit", "tag", "fit", "add", "predict", "load_classifier", "model_lock", share=15)
 def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     """Functions that take paths: what is not there, is a folder, or has an odd name."""
     (folder / "file").write_bytes(b"x")
@@ -268,7 +269,7 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     path: Any = random.choice((str(folder / "x"), f"{folder}/{where}", where, Path(where.replace("\0", ""))))
     other = random.choice((f"{folder}/nowhere.csv", str(folder), f"{folder}/file"))
     encoder = random.choice(("identity", str(folder), "nowhere/at/all/\0", "x" * 300, ""))
-    call = random.randrange(7)
+    call = random.randrange(8)
 
     def run() -> None:
         if call == 0:
@@ -288,7 +289,10 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
             hyperproto.add(path, other)
         elif call == 5:
             hyperproto.predict(path, other, folder / "out.csv")
+        elif call == 6:
+            with getattr(hyperproto, "model_lock", nullcontext)(path):
+                hyperproto.load_classifier(path)
         else:
             hyperproto.load_classifier(path)
 
-    return Trial(run, words=f"call {call} with {where[:30]!r}")
+    return Trial(run, words=f"call {call} with {where[:30]!r}", may_write=("x", "nowhere"))

@@ -1,5 +1,6 @@
 """Mutations of files by their suffix: archives and tensors here, texts as `mutations` has them."""
 
+import hashlib
 import io
 import json
 import struct
@@ -108,6 +109,12 @@ def _declared(random: Random, content: bytes) -> bytes:
     )
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + content[128:]
+
+
+def sealed(head: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a JSON file of ours with its checksum, as whoever forges one would compute it."""
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+    return {**head, "checksum": digest}
 
 
 # Safetensors -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +142,11 @@ def _forked(made: Command, folder: Path, environment: dict[str, str]) -> int:
 
 def fork(work: Callable[[], int], folder: Path, home: Path, environment: dict[str, str]) -> int:
     """Run `work` in a child of this process, in `folder`, and return its pid; its streams are files in `home`."""
-    pid = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # Python 3.12 warns of other threads: pytest's and the bar's, which hold nothing
+        pid = os.fork()
     if pid:
         return pid
     code = 70
@@ -162,11 +167,11 @@ def _take_streams(home: Path, encoding: str) -> None:
     """Make files in `home` this process's standard input, output and error."""
     for number, (name, flags) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))):
         os.dup2(os.open(home / name, flags | os.O_CREAT, 0o600), number)
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding)
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), encoding)
-    sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(io.FileIO(2, "w")), encoding, "backslashreplace", write_through=True
-    )
+    streams = [io.FileIO(number, "r" if number == 0 else "w", closefd=False) for number in range(3)]
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(streams[0]), encoding)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.BufferedWriter(streams[1]), encoding)  # type: ignore[misc]
+    errors = io.TextIOWrapper(io.BufferedWriter(streams[2]), encoding, "backslashreplace", write_through=True)
+    sys.stderr = sys.__stderr__ = errors  # type: ignore[misc]
 
 
 def run_command_line(words: list[str]) -> int:

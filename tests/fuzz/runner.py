@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -150,7 +151,9 @@ def _run_from(
     forking = multiprocessing.get_context("fork")  # everything is imported already
     here, there = forking.Pipe(duplex=False)
     child = forking.Process(target=_work, args=(cases[start:], samples, there, seconds))
-    child.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as in `processes.fork`
+        child.start()
     there.close()
     done, alive = 0, True
     while alive and start + done < len(cases):

@@ -10,7 +10,7 @@ import numpy as np
 
 import hyperproto
 from tests.fuzz.arrays import hostile_array
-from tests.fuzz.files import Files, mutate_file, mutate_files
+from tests.fuzz.files import Files, mutate_file, mutate_files, sealed
 from tests.fuzz.inputs import QUERIES, SENTENCES, Samples
 from tests.fuzz.judge import Enough, Silent, Trial, check_finite, check_probabilities, same
 from tests.fuzz.kinds import kind, write_files
@@ -56,8 +56,6 @@ def damaged_model(random: Random, folder: Path, samples: Samples) -> Trial:
 
 def forge(files: Files, head: Any, content: bytes | None = None) -> Files:
     """A saved classifier with another head, or other tensors, whose checksums are right."""
-    from hyperproto.estimators.storage import checksum
-
     if not isinstance(head, dict):
         raise Enough
     [name] = [name for name in files if name.endswith(".safetensors")]
@@ -68,10 +66,10 @@ def forge(files: Files, head: Any, content: bytes | None = None) -> Files:
         head = {**head, "tensors": {"file": file_name, "sha256": digest, "bytes": len(tensors)}}
         name = file_name
     try:
-        sealed = {**head, "checksum": checksum(head)}
+        content = dump_json(sealed(head))
     except (TypeError, ValueError):
         raise Enough from None
-    return {"model.json": dump_json(sealed), name: tensors}
+    return {"model.json": content, name: tensors}
 
 
 @kind("model-forged", "load_classifier", "HypersphereClassifier.load", share=100)
@@ -158,8 +156,6 @@ def text_model(random: Random, folder: Path, samples: Samples) -> Trial:
 @kind("tagger", "EntityTagger.load", share=12)
 def tagger(random: Random, folder: Path, samples: Samples) -> Trial:
     """A damaged tagger is refused; a forged one is refused or answers."""
-    from hyperproto.estimators.storage import checksum
-
     content = samples.tagger["tagger.json"]
     damaged = random.random() < 0.5
     if damaged:
@@ -169,7 +165,7 @@ def tagger(random: Random, folder: Path, samples: Samples) -> Trial:
         head.pop("checksum")
         head = mutate_json(random, head)
         try:
-            content = b"[]" if not isinstance(head, dict) else dump_json({**head, "checksum": checksum(head)})
+            content = b"[]" if not isinstance(head, dict) else dump_json(sealed(head))
         except (TypeError, ValueError):
             content = b"{}"
     write_files(folder / "tagger", {"tagger.json": content})
