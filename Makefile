@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export HYPERPROTO_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz chaos clean
 
 demo: $(INSTALLED)
 	$(BIN)/hyperproto demo --out runs/demo
@@ -25,6 +25,14 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks --json results/benchmarks.json
+
+# Damaged and hostile inputs: 100,000 in one process, about 15 minutes; 1,000 real commands, two at a time, about 7.
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz --inputs 100000 --commands 1000 --json results/fuzz.json
+
+# 100 processes killed at random moments, two at once, about 10 minutes.
+chaos: $(INSTALLED)
+	$(BIN)/python -m tests.chaos --kills 100 --json results/chaos.json
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -12,7 +12,7 @@ from hyperproto.cli import app
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
 MEASURED = [f"results/{name}.md" for name in ("benchmarks", "entities", "estimators", "images", "relations")]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *GUIDES, *MEASURED]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", *GUIDES, *MEASURED]
 
 
 def read(document: str) -> str:
