@@ -33,6 +33,9 @@ class Command:
         return " ".join(self.words[: 2 if self.words[:1] in (["recipes"], ["methods"], ["data"]) else 1])
 
 
+TRACEBACK = "Traceback (most recent call last)"
+UNFORESEEN = "something happened that nobody foresaw"  # the command line's words for an exception of any other kind
+
 Writer = Callable[[Random, Path, Samples], Command]
 COMMANDS: dict[str, tuple[Writer, int]] = {}
 
@@ -310,28 +313,29 @@ def lists(random: Random, folder: Path, samples: Samples) -> Command:
 
 def judged(command: Command, code: int, stdout: bytes, stderr: bytes) -> Outcome:
     """What an exit code and the two outputs say: 0, or 1 and one paragraph, or 2 and how a command is used."""
-    told = stderr.decode("utf-8", "replace")
-    if "Traceback (most recent call last)" in told or "Traceback (most recent call last)" in stdout.decode(
-        "utf-8", "replace"
-    ):
-        last = [line for line in told.splitlines() if line and not line.startswith(" ")][-1:]
-        ours = [
-            line.strip() for line in told.splitlines() if "/hyperproto/" in line and line.strip().startswith("File")
-        ][-1:]
-        place = ours[0].rpartition("/hyperproto/")[2].replace('"', "") if ours else ""
-        return Outcome("traceback", f"{command.name}: {last[0].partition(':')[0] if last else ''} {place}", told)
-    if code not in (0, 1, 2):
-        return Outcome("traceback", f"{command.name}: ended with {code}", told)
-    if code == 0:
-        return Outcome("result")
+    told, printed = (stream.decode("utf-8", "replace") for stream in (stderr, stdout))
+    crash = _crash(code, told, printed)
+    if crash:
+        return Outcome("traceback", f"{command.name}: {crash}", told)
     if code == 1:
         errors = told.split("error: ", 1)[1:]
-        if not errors:
-            return Outcome("unclear", f"{command.name}: exit 1 without an error message", told)
-        problem = unclear(errors[0])
+        problem = unclear(errors[0]) if errors else "exit 1 without an error message"
         if problem:
             return Outcome("unclear", f"{command.name}: {problem}", told[:2000])
-    return Outcome("refused", detail=told)
+    return Outcome("result") if code == 0 else Outcome("refused", detail=told)
+
+
+def _crash(code: int, told: str, printed: str) -> str:
+    """Name what nobody foresaw: a traceback, the words for one, a signal; empty if it is none of these."""
+    if TRACEBACK in told or TRACEBACK in printed:
+        lines = told.splitlines()
+        last = [line for line in lines if line and not line.startswith(" ")][-1:]
+        ours = [line for line in lines if "/hyperproto/" in line and line.strip().startswith("File")][-1:]
+        place = ours[0].rpartition("/hyperproto/")[2].replace('"', "") if ours else ""
+        return f"{last[0].partition(':')[0] if last else ''} {place}"
+    if UNFORESEEN in told:
+        return told.partition(UNFORESEEN)[2].strip(" (")[:120]
+    return "" if code in (0, 1, 2) else f"ended with {code}"
 
 
 @kind("command", "command line", share=25)

@@ -150,7 +150,8 @@ def _run_from(
     """Run cases from `start` on until one kills its process; return how many are done."""
     forking = multiprocessing.get_context("fork")  # everything is imported already
     here, there = forking.Pipe(duplex=False)
-    child = forking.Process(target=_work, args=(cases[start:], samples, there, seconds))
+    root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=scratch()))  # removed here: the child may not live to do so
+    child = forking.Process(target=_work, args=(cases[start:], samples, root, there, seconds))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as in `processes.fork`
         child.start()
@@ -176,23 +177,19 @@ def _run_from(
             show(start + done, len(cases), f"inputs{bad}")
     child.join()
     here.close()
+    remove(root)
     return done
 
 
-def _work(cases: Sequence[Case], samples: Samples, pipe: Connection, seconds: int) -> None:
+def _work(cases: Sequence[Case], samples: Samples, root: Path, pipe: Connection, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
-    root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=scratch()))
-    try:
-        for name, number in cases:
-            begun = time.monotonic()
-            outcome = run_case(name, number, root, samples, seconds)
-            pipe.send((outcome, time.monotonic() - begun))
-    finally:
-        remove(root)
+    for stream in range(3):
+        os.dup2(null, stream)
+    for name, number in cases:
+        begun = time.monotonic()
+        outcome = run_case(name, number, root, samples, seconds)
+        pipe.send((outcome, time.monotonic() - begun))
 
 
 def scratch() -> str | None:

@@ -192,6 +192,19 @@ def test_ends_of_commands(code: int, stderr: str, verdict: str) -> None:
     assert judged(Command(["fit"]), code, b"", stderr.encode()).verdict == verdict
 
 
+def test_an_unforeseen_error_counts_as_a_traceback_whatever_is_printed(
+    samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.fuzz import commands
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(hyperproto, "list_methods", fail, raising=False)
+    monkeypatch.setattr(commands, "draw", lambda *_: Command(["methods", "list"]))
+    assert run_case("command", 0, tmp_path, samples).verdict == "traceback"
+
+
 def test_probabilities_are_looked_at() -> None:
     check_probabilities([[0.5, 0.5]], "here")
     for wrong in ([[np.nan, 1.0]], [[0.4, 0.4]], [[-0.5, 1.5]]):
