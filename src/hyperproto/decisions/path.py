@@ -11,6 +11,7 @@ from hyperproto.methods import PAD
 
 MOVES = ("start-O", "start-I", "O-O", "O-I", "I-O", "I-same", "I-other")
 SOURCES = (slice(0, 2), slice(2, 4), slice(4, 7))  # probabilities of one source add up to 1
+STEEPEST = 1000.0  # the largest tau: 0.9 to this power is 1e-46
 LEAST = 1e-6  # the probability of a move that the training data never make
 
 
@@ -27,8 +28,8 @@ class Path(nn.Module):
 
     def __init__(self, tau: float, transitions: list[float] | None) -> None:
         super().__init__()
-        if tau < 0:
-            raise ConfigError(f"tau {tau} must be at least 0; 0 makes every transition as likely as any other")
+        if not 0 <= tau <= STEEPEST:
+            raise ConfigError(f"tau {tau} must be from 0, which makes every transition equally likely, to {STEEPEST:g}")
         self.tau = tau
         self.given = transitions is not None
         values = [float("nan")] * len(MOVES) if transitions is None else _checked(transitions)

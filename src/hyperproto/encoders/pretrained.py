@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hyperproto.encoders.base import is_finite
 from hyperproto.encoders.sentence_files import MODULES, module_parts
 from hyperproto.errors import ConfigError, DataError
 
@@ -33,7 +34,9 @@ def load_tokenizer(name: str) -> Any:
     transformers, folder = _transformers(), find_model(name)
     try:
         with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # whatever a damaged or foreign file makes of it
         raise _unreadable(folder, "tokenizer", error) from error
     if not getattr(tokenizer, "is_fast", False):
@@ -52,7 +55,12 @@ def load_model(name: str, pooler: bool = False) -> Any:
     try:
         with _quiet(transformers):
             model, found = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
     except Exception as error:  # whatever a damaged or foreign file makes of it
         raise _unreadable(folder, "model", error) from error
@@ -66,6 +74,9 @@ def load_model(name: str, pooler: bool = False) -> Any:
             f"{folder}: the weights of {type(model).__name__} are not all there: {len(missing)} are missing, such as "
             f"{missing[0]}; get the checkpoint again, or choose another"
         )
+    for key, weight in model.named_parameters():
+        if not is_finite(weight):
+            raise DataError(f"{folder}: {key} holds NaN or infinity; get the checkpoint again, or choose another")
     has_pooler = getattr(model, "pooler", None) is not None
     if pooler and not has_pooler:
         raise ConfigError(f"model {name!r}: {type(model).__name__} has no pooler; choose another representation")

@@ -92,7 +92,13 @@ class TransformerEncoder(Encoder):
         real = places < batch["lengths"][:, None]
         if "second" in batch and "token_type_ids" in self.tokenizer.model_input_names:
             options = {"token_type_ids": (real & (places >= batch["second"][:, None])).long(), **options}
-        return self.model(input_ids=pieces, attention_mask=real.long(), **options), real
+        try:
+            return self.model(input_ids=pieces, attention_mask=real.long(), **options), real
+        except IndexError as error:
+            raise ConfigError(
+                f"{self.name}: the tokenizer gives word pieces that the network does not have ({error}); "
+                "its files are not those of one checkpoint: get it again"
+            ) from None
 
 
 def in_parts(batch: Batch) -> Iterator[tuple[Tensor, Batch]]:

@@ -19,7 +19,7 @@ import numpy as np
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.data.image_files import image_names, is_image
-from hyperproto.errors import DataError, unknown_name
+from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
 from hyperproto.estimators.items import FewShotClassifier
@@ -164,6 +164,11 @@ def read_examples(
 ) -> Examples:
     """Read items such as `model` takes, and their labels; `check_label` may refuse one by a ValueError."""
     if Path(source).is_dir():
+        if kind_of(model).items != "image":
+            raise ConfigError(
+                f"{source}: a folder is read as images by class, and this model takes {kind_of(model).items}s; "
+                "name a table, or an encoder of images"
+            )
         return _from_folder(source, check_label)
     with open_table(source, form) as table:
         return _from_table(table, model, column or kind_of(model).items, label_column, check_label)

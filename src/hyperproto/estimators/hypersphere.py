@@ -22,7 +22,7 @@ from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
-from hyperproto.estimators.ranges import all_in_range, check_answers, check_range
+from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
 from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
@@ -451,11 +451,19 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self._check_fitted()
         if self._is_plain(X):
             return X  # type: ignore[no-any-return]
-        with np.errstate(invalid="ignore"):  # scikit-learn's sum of large numbers
-            rows: Floats = validate_data(self, X, reset=False, dtype=FLOATS)
+        rows: Floats = self._validated(X, reset=False)
         if not self._memory.unit and self._chosen().feature_transform != "center-unit":
             check_range(rows)
         return rows
+
+    def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
+        """Check and convert rows, and labels, as scikit-learn does."""
+        try:
+            with np.errstate(invalid="ignore"):  # its sum of large numbers
+                return validate_data(self, X, *y, dtype=FLOATS, **options)
+        except OverflowError:  # a whole number of more than 308 digits
+            check_numbers(X)
+            raise
 
     def _is_plain(self, X: Any) -> bool:
         """Whether rows need no conversion: what scikit-learn's checks find out, for a tenth of the time."""
@@ -477,8 +485,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             y = quick
         else:
             later = reset and sample_weight is None  # `fit` sees from the means whether all rows are finite
-            with np.errstate(invalid="ignore"):
-                X, y = validate_data(self, X, y, reset=reset, dtype=FLOATS, ensure_all_finite=not later)
+            X, y = self._validated(X, y, reset=reset, ensure_all_finite=not later)
         weights = None if sample_weight is None else _weights(sample_weight, len(X))
         return (X, *encode(y), weights)
 

@@ -275,7 +275,9 @@ class FewShotClassifier(HypersphereClassifier):
         return self.encoder_
 
     def _take_origin(self, encoder: Mapping[str, Any] | None) -> None:
-        self.encoder_ = encoder or {}
+        if encoder is None:
+            raise DataError(f"the model does not say which encoder made its vectors; {storage.AGAIN}")
+        self.encoder_ = encoder
 
     def _named(self, X: Any) -> dict[int, str]:
         """Texts or paths; pixels have no name."""

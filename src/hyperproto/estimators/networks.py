@@ -281,7 +281,7 @@ def checked_vectors(found: Any, expected: int, where: str) -> Floats:
     """Look at what a module or a callable returned: one vector an item, (n, D); further axes are flattened."""
     try:
         vectors = np.asarray(found, dtype=np.float32)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise DataError(f"{where} returned {type(found).__name__}, no array of numbers ({expected}, D)") from None
     if vectors.ndim < 2 or len(vectors) != expected or vectors.size == 0:
         raise DataError(f"{where} returned an array {vectors.shape} for {expected} items; return ({expected}, D)")

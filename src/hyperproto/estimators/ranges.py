@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from hyperproto.errors import DataError
 from hyperproto.regions.arrays import Floats, Indices, largest_square, shortest_plain
 
+LARGEST = int(np.finfo(np.float64).max)
 BLOCK = 4096  # rows whose squares are looked at one by one
 
 WAY_OUT = "scale the vectors, or use feature_transform='unit'"
@@ -40,6 +41,19 @@ def check_range(X: Floats, numbers: Indices | None = None, first: bool = False) 
             if np.isfinite(rows[row]).all():
                 number = start + int(row) if numbers is None else int(numbers[start + row])
                 raise DataError(_told(number, rows[row]))
+
+
+def check_numbers(X: Any) -> None:
+    """Refuse whole numbers that are larger than any float, by row."""
+    for number, row in enumerate(X):
+        for value in np.ravel(np.asarray(row, dtype=object)):
+            if isinstance(value, int) and abs(value) > LARGEST:
+                raise DataError(f"X[{number}] holds a whole number of {_digits(value)} digits; no float is that large")
+
+
+def _digits(value: int) -> int:
+    """About how many digits it has; Python refuses to write very long ones."""
+    return int(abs(value).bit_length() * np.log10(2)) + 1
 
 
 def check_answers(answers: NDArray[Any], X: Floats, first: int = 0) -> None:

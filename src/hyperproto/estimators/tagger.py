@@ -324,6 +324,8 @@ def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
     """The encoder with the method, closed form and transform that the parameters ask for."""
     from hyperproto.training.selection import select
 
+    if not isinstance(tagger.options, Mapping | None):
+        raise ConfigError(f"options={tagger.options!r}: give a mapping of names to values, such as {{'path': True}}")
     method, options, transform = tagger.method, dict(tagger.options or {}), tagger.feature_transform
     if method is None and (source.method is None or tagger.fit_mode is None):
         method, transform, options = METHOD, transform or TRANSFORM, {**OPTIONS, **options}

@@ -1,6 +1,7 @@
 """The learner: features, method and decision in one module, whose forward returns the losses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,17 @@ from hyperproto.methods import Group, TaskItems, gather_task, make_method
 from hyperproto.recipes import Recipe
 
 
+@contextmanager
+def too_large_is_told() -> Iterator[None]:
+    """Say that a network is larger than memory, which torch says in words of its own."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error) and "Storage size" not in str(error):
+            raise
+        raise ConfigError(f"the network does not fit into memory ({error}); make it smaller: see [encoder]") from None
+
+
 class Learner(Predictor):
     """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
 
@@ -27,7 +39,7 @@ class Learner(Predictor):
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
         """Make a learner as a (resolved) recipe says, with weights drawn from its seed."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), too_large_is_told():
             torch.manual_seed(recipe.training.seed)
             encoder: Encoder = make_encoder(recipe.encoder.name, recipe.encoder.options)
             shape = encoder.feature_shape
