@@ -43,7 +43,7 @@ def test_a_coverage_that_lets_every_stranger_in_says_so() -> None:
 @pytest.mark.parametrize("apart", [2.0, 3.0])
 @pytest.mark.parametrize("options", [{}, {"class_thresholds": True}])
 def test_a_coverage_that_protects_is_quiet_and_its_numbers_are_those_of_fresh_vectors(
-    apart: float, options: dict[str, bool]
+    apart: float, options: dict[str, Any]
 ) -> None:
     x, y, fresh, labels, strangers = draw((6, 8, 10, 10, 12, 15, 20, 20), apart, seed=1)
     model = HypersphereClassifier(coverage=0.9, **options).fit(x, y)
@@ -116,3 +116,5 @@ def test_what_counts_as_vacuous() -> None:
     assert "5% of the examples would be rejected, and 3.0 of 8" in str(PlausibleSets(3.0, 0.05, 8).warning(0.9))
     assert "5% of the examples would be rejected; give" in str(PlausibleSets(None, 0.05, 8).warning(0.9))
     assert PlausibleSets(0.9, None, 1).warning(0.9) is None
+    assert PlausibleSets(3.0, 0.04, 8).warning(0.95) is None
+    assert PlausibleSets(3.0, 0.08, 8).warning(0.5) is None

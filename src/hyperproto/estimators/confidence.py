@@ -36,7 +36,7 @@ MOST_PSEUDO_SCORES = 500_000  # pseudo-examples times classes, where a class has
 BLOCK = 1 << 18  # scores that are worked on at once
 PSEUDO_WEIGHT = 2.0  # how many examples the pseudo-examples count for; chosen on FewRel's validation sets
 WIDEST = 1e4  # the temperature lies within this factor of the spread of the measure
-VACUOUS = 0.5  # a coverage is, if strangers are rejected half as often as it lets genuine examples be, or less
+VACUOUS = 0.05  # the share of strangers rejected up to which a coverage is, or half of what it lets genuine ones be
 ROUNDING = 1e-9
 
 
@@ -339,7 +339,7 @@ class PlausibleSets:
 
     def warning(self, coverage: float) -> str | None:
         """Say that a coverage rejects nothing, if it does not: see VACUOUS."""
-        if self.strangers_rejected is None or self.strangers_rejected > VACUOUS * (1 - coverage) + ROUNDING:
+        if self.strangers_rejected is None or self.strangers_rejected > min(VACUOUS, (1 - coverage) / 2) + ROUNDING:
             return None
         size = "" if self.set_size is None else f", and {self.set_size:.1f} of {self.classes} are plausible on average"
         return (
