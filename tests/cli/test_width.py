@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from hyperproto import HypersphereClassifier
 from hyperproto.cli import app
+from hyperproto.cli.terminal import complain
 from hyperproto.reports.text_table import TextTable, folded
 
 FRAME = re.compile(r"[│┃╭╮╰╯─━┏┓┗┛┡┩┌┐└┘├┤╇┳┴┬╈]+")
@@ -167,3 +169,12 @@ def test_the_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "overlap",
         "more",
     }  # with a colon
+
+
+def test_a_terminal_of_no_width_gets_its_answer_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rich prints nothing at all to one."""
+    assert any("protonet" in line for line in printed(monkeypatch, 0, "methods", "list"))
+    told: list[str] = []
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(write=told.append, flush=lambda: None, isatty=lambda: False))
+    complain("error", "bold red", "there is no data set 'nope'")
+    assert "".join(told) == "error: there is no data set 'nope'\n"

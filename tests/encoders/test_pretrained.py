@@ -1,5 +1,6 @@
 """Where language models are found, and what is said where they are not."""
 
+import json
 import shutil
 import sys
 import time
@@ -181,6 +182,30 @@ def test_weights_that_are_missing_are_never_drawn_at_random(own_bert: Path) -> N
     save_file(kept, own_bert / "model.safetensors", {"format": "pt"})
     with pytest.raises(DataError, match=rf"weights of BertModel are not all there: {len(lost)} are missing, such as"):
         load_model(str(own_bert))
+
+
+def test_weights_that_are_not_finite_are_refused_by_name(own_bert: Path) -> None:
+    weights = load_file(own_bert / "model.safetensors")
+    name = next(key for key in weights if key.endswith("LayerNorm.weight"))
+    weights[name][0] = float("nan")
+    save_file(weights, own_bert / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        DataError, match=rf"bert: \S*{name.rpartition('.')[2]} holds NaN or infinity; get the checkpoint"
+    ):
+        load_model(str(own_bert))
+
+
+def test_a_tokenizer_of_another_checkpoint_is_named(own_bert: Path) -> None:
+    """Its word pieces have numbers beyond the network's last."""
+    path = own_bert / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = {piece: number + 10_000 * piece.isalpha() for piece, number in vocabulary.items()}
+    path.write_text(json.dumps(content))
+    encoder = SentenceTransformer(model=str(own_bert))
+    word = next(piece for piece in vocabulary if piece.isalpha())
+    with pytest.raises(ConfigError, match="the tokenizer gives word pieces that the network does not have"):
+        encoder.encode_all(encoder.prepare([word]))
 
 
 def test_damaged_and_foreign_folders(own_bert: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from hyperproto import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, ImageEncoder, TextEncoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import load_classifier, networks, storage
+from hyperproto.files import json_checksum
 from tests.helpers.items import LABELS, TEXTS
 from tests.helpers.tiny_models import tiny_bert
 
@@ -97,6 +98,16 @@ def test_scikit_learn_can_search_and_pickle_it(bert: str, model: FewShotTextClas
     assert len(cross_val_score(FewShotTextClassifier(encoder=bert), np.array(TEXTS), LABELS, cv=3)) == 3
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.partial_fit(NEW[:1], ["court"]).predict(NEW), model.predict(NEW))
+
+
+def test_a_model_that_names_no_encoder_is_refused(model: FewShotTextClassifier, tmp_path: Path) -> None:
+    model.save(tmp_path)
+    content = json.loads((tmp_path / "model.json").read_text())
+    forged = {**content, "encoder": None, "items": None}
+    forged.pop("checksum")
+    (tmp_path / "model.json").write_text(json.dumps({**forged, "checksum": json_checksum(forged)}))
+    with pytest.raises(DataError, match="the model does not say which encoder made its vectors; take it from a copy"):
+        FewShotTextClassifier.load(tmp_path)
 
 
 def test_a_model_on_disk_is_the_same_model(bert: str, model: FewShotTextClassifier, tmp_path: Path) -> None:

@@ -127,6 +127,21 @@ def test_numbers_whose_squares_vanish_are_refused() -> None:
     assert HypersphereClassifier(feature_transform="none").fit(X * 0, y).predict(queries).shape == (len(queries),)
 
 
+@pytest.mark.parametrize("huge", [10**400, -(10**5000)], ids=["400 digits", "5000 digits"])
+def test_whole_numbers_beyond_every_float_are_named_by_row(huge: int) -> None:
+    x: list[list[Any]] = [[1.0, 0.0], [0.0, 1.0]]
+    told = r"X\[1\] holds a whole number of \d{3,4} digits; no float is that large"
+    for rows in ([x[0], [0, huge]], np.array([x[0], [0, huge]], dtype=object)):
+        with pytest.raises(DataError, match=told):
+            HypersphereClassifier().fit(rows, ["a", "b"])
+        model = HypersphereClassifier().fit(x, ["a", "b"])
+        with pytest.raises(DataError, match=told):
+            model.predict(rows)
+        with pytest.raises(DataError, match=told):
+            model.partial_fit(rows, ["a", "b"])
+        assert model.counts_.tolist() == [1, 1]
+
+
 def test_answers_that_overflow_are_refused() -> None:
     X, y, queries = data()
     model = HypersphereClassifier(feature_transform="none").fit(X * 1e30, y)

@@ -200,6 +200,11 @@ def test_a_copy_shares_nothing_that_changes(tagger: EntityTagger) -> None:
     assert other.classes_ == ["O", "city", "date", "person"]
 
 
+def test_options_are_a_mapping() -> None:
+    with pytest.raises(ConfigError, match=r"options=3: give a mapping of names to values, such as \{'path': True\}"):
+        nearest(options=3).fit(SENTENCES, TAGS)
+
+
 def test_threads_that_add_and_label_at_once(tagger: EntityTagger) -> None:
     """None loses what another adds, and types are named as they were when the labels were found."""
     types = [f"a{number}" for number in range(8)]  # before "city" in the alphabet: labels move up

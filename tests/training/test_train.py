@@ -249,3 +249,23 @@ def test_episodes_may_draw_every_training_class(vectors_file: Path, tmp_path: Pa
     assert train(recipe, tmp_path / "run").read_config()["recipe"]["episodes"]["way"] == 8
     with pytest.raises(ConfigError, match=r"episodes\.way = 'every'"):
         load_recipe(str(recipe_file(vectors_file, "protonet")), ["episodes.way=every"])
+
+
+def test_a_network_beyond_memory_is_said(vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe(str(recipe_file(vectors_file)))
+
+    def failing(words: str) -> Any:
+        def make(*_: Any) -> None:
+            raise RuntimeError(words)
+
+        return make
+
+    monkeypatch.setattr("hyperproto.training.learner.make_encoder", failing("can't allocate memory: 77309411328 bytes"))
+    with pytest.raises(
+        ConfigError, match=r"the network does not fit into memory \(.*\); make it smaller: see \[encoder"
+    ):
+        train(recipe, tmp_path / "run")
+    monkeypatch.setattr("hyperproto.training.learner.make_encoder", failing("something else"))
+    with pytest.raises(RuntimeError, match="something else"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

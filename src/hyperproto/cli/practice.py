@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 import hyperproto
 from hyperproto.cli.options import JsonFile
 from hyperproto.cli.streams import rows_output
-from hyperproto.cli.terminal import echo, has_width, say, write_json
+from hyperproto.cli.terminal import echo, has_width, say, width, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier
@@ -127,7 +126,7 @@ def diagnose(
     if json_file:
         write_json(found.to_dict(), json_file)
     if json_file != "-":
-        echo(found.table(Console().width if has_width() else None))
+        echo(found.table(width() if has_width() else None))
 
 
 @app.command()

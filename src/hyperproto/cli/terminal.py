@@ -14,16 +14,22 @@ from hyperproto.files import atomic_write
 from hyperproto.reports.text_table import TextTable, folded
 
 PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
+NARROWEST = 20  # columns that are written to, also where a terminal, or COLUMNS=0, says less: rich would print nothing
 
 
 def console() -> Console:
     """Wide tables are for files and pipes as they are; a terminal folds them to its own width."""
-    return Console(width=None if has_width() else PIPE_WIDTH)
+    return Console(width=width() if has_width() else PIPE_WIDTH)
 
 
 def has_width() -> bool:
     """Whether standard output is as wide as a terminal, or as a user says."""
     return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
+def width() -> int:
+    """How wide the terminal is."""
+    return max(NARROWEST, Console().width)
 
 
 def echo(text: str) -> None:
@@ -33,12 +39,12 @@ def echo(text: str) -> None:
 
 def say(message: str) -> None:
     """Print a line; a terminal folds it between words, a pipe gets it as it is."""
-    echo(folded(message, Console().width) if has_width() else message)
+    echo(folded(message, width()) if has_width() else message)
 
 
 def complain(kind: str, style: str, message: str) -> None:
     """Print a warning or an error to standard error, in the same way."""
-    own = Console(stderr=True)
+    own = Console(stderr=True, width=max(NARROWEST, Console(stderr=True).width))
     words = folded(f"{kind}: {message}", own.width) if own.is_terminal else f"{kind}: {message}"
     text = Text(words, no_wrap=True, overflow="ignore")
     text.stylize(style, 0, len(kind) + 1)
