@@ -199,7 +199,8 @@ def test_strangers_that_a_coverage_rejects_are_texts_of_classes_left_out_and_of_
             assert row[name] == pytest.approx(np.mean([not any(sets) for sets in model.predict_set(texts)]), abs=1e-5)
         assert row["expected_rejected"] == pytest.approx(model.expected_.strangers_rejected, abs=1e-5)
         assert row["expected_set_size"] == pytest.approx(model.expected_.set_size, abs=1e-5)
-    assert sum(group["models"] for group in found["warnings"].values()) == 8
+    assert sum(group["outside_rejected"]["models"] for group in found["warnings"].values() if group) == 8
+    assert sum(group["left_out_rejected"]["models"] for group in found["warnings"].values() if group) == 4
 
 
 def test_models_are_told_apart_by_their_warning() -> None:
@@ -211,10 +212,12 @@ def test_models_are_told_apart_by_their_warning() -> None:
     ]
     assert [(model["too_few"], model["vacuous"]) for model in models] == [(1, 0), (0, 1), (0, 0)]
     assert models[0]["expected_set_size"] == 2  # everything is accepted
-    assert by_warning([*models, {**models[2], "left_out_rejected": 0.5}]) == {
-        "too_few": {"models": 1, "left_out_rejected": [0, 0, 0]},
-        "vacuous": {"models": 1, "left_out_rejected": [1, 1, 1]},
-        "none": {"models": 2, "left_out_rejected": [0.5, 0.75, 1]},
+    found = by_warning([*models, {**models[2], "left_out_rejected": 0.05}])
+    names = ("models", "at_most_0.05", "least", "mean", "most", "from_expected")
+    assert {warning: tuple(group["left_out_rejected"][name] for name in names) for warning, group in found.items()} == {
+        "too_few": (1, 1, 0, 0, 0, 0),
+        "vacuous": (1, 0, 1, 1, 1, round(1 - models[1]["expected_rejected"], 5)),
+        "none": (2, 1, 0.05, 0.525, 1, 0.475),
     }
 
 

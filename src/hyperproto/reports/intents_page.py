@@ -25,9 +25,9 @@ def page(folder: Path) -> str:
     lines = [
         "# Intents: every number",
         "",
-        "Frozen MiniLM, all classes and all test texts at once; means over draws of the support, the best of a",
-        "column in bold. The files named hold each draw, intervals and the hashes of the supports. What it comes to:",
-        "[estimators.md](estimators.md). Made by",
+        "Frozen MiniLM, all classes (unless a table has a column for their number) and all test texts at once; means",
+        "over draws of the support, the best of a column in bold. The files named hold each draw, intervals and the",
+        "hashes of the supports. What it comes to: [estimators.md](estimators.md). Made by",
         "`python -m hyperproto.reports.intents_page results > results/intents.md`.",
     ]
     for file in sorted(folder.glob("intents-*.json")):

@@ -28,6 +28,7 @@ RECALL = 0.95  # of texts that are of a class
 SIZES = (3, 8, 30)  # numbers of classes, besides all and nearly all, with which coverages may be vacuous
 LEFT_OUT = 8  # classes, of nearly all
 WARNED = (0.9, 0.95)  # coverages
+LITTLE = 0.05  # of strangers: a coverage that rejects no more of them protects from almost nothing
 REFERENCE = ("hypersphere, extent", "unit")
 
 Scores = NDArray[np.floating[Any]]
@@ -148,18 +149,26 @@ def foretold(model: HypersphereClassifier, strangers: dict[str, Scores]) -> dict
     }
     for kind, rows in strangers.items():
         if len(rows):
-            found[f"{kind}_rejected"] = float(1 - model.predict_set(rows).any(axis=1).mean())
+            found[f"{kind}_rejected"] = float((~model.predict_set(rows).any(axis=1)).mean())
     return found
 
 
 def by_warning(models: list[dict[str, float]]) -> dict[str, Any]:
-    """How many models had each warning, or none, and the least, mean and largest share of strangers they rejected."""
+    """How many models had each warning, or none, and the shares of strangers that they rejected."""
     found: dict[str, Any] = {}
     for warning in ("too_few", "vacuous", "none"):
         group = [model for model in models if model.get(warning, not (model["too_few"] or model["vacuous"]))]
-        found[warning] = {"models": len(group)}
+        found[warning] = {}
         for name in ("left_out_rejected", "outside_rejected"):
-            shares = [model[name] for model in group if name in model]
-            if shares:
-                found[warning][name] = [round(float(of(shares)), 5) for of in (np.min, np.mean, np.max)]
+            pairs = np.array([(model[name], model["expected_rejected"]) for model in group if name in model])
+            if len(pairs):
+                shares, expected = pairs.T
+                found[warning][name] = {
+                    "models": len(shares),
+                    f"at_most_{LITTLE}": int((shares <= LITTLE).sum()),
+                    "least": round(float(shares.min()), 5),
+                    "mean": round(float(shares.mean()), 5),
+                    "most": round(float(shares.max()), 5),
+                    "from_expected": round(float(np.abs(shares - expected).mean()), 5),
+                }
     return found
