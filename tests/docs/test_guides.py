@@ -120,6 +120,20 @@ def test_the_speed_of_the_readme_is_that_of_the_files() -> None:
         assert times in {f"{ratio:.{digits}f}" for ratio in ratios}, what
 
 
+def test_strangers_rejected_in_the_guide_are_those_of_the_files() -> None:
+    [table] = tables(section("docs/estimators.md", "None of these"))
+    assert len(table) == 5
+    for what, *cells in table[1:]:
+        data, _, strangers = what.partition(", ")
+        groups = json.loads(read(f"results/intents-{data.lower()}-vacuous.json"))["warnings"]
+        expected = []
+        for warning in ("vacuous", "none"):
+            found = groups[warning]["outside_rejected" if strangers == "out of scope" else "left_out_rejected"]
+            shares = [f"{100 * found[name]:.1f}" for name in ("least", "most", "from_expected")]
+            expected += [f"{found['at_most_0.05']} of {found['models']}", " to ".join(shares[:2]), shares[2]]
+        assert cells == expected, what
+
+
 def test_lines_of_the_readme_are_short() -> None:
     assert [line for line in read("README.md").splitlines() if len(line) > 120] == []
 

@@ -24,9 +24,9 @@ from hyperproto.studies.intents.classifiers import (
     folds,
     searched_discriminant,
 )
-from hyperproto.studies.intents.open_set import separation
+from hyperproto.studies.intents.open_set import by_warning, foretold, separation, vacuous
 from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.supports import SHOTS, Supports, draw
+from hyperproto.studies.intents.supports import SHOTS, Supports, draw, some_classes
 from hyperproto.studies.intents.texts import Intents, load_intents
 from tests.helpers.tiny_models import tiny_bert
 
@@ -63,7 +63,7 @@ def test_every_study_runs_and_writes_its_numbers(
     measures = [value for row in content["results"] for value in row.values() if isinstance(value, dict)]
     assert all(len(value["draws"]) == 2 for value in measures)
     assert all(value["mean"] == pytest.approx(np.mean(value["draws"]), abs=1e-4) for value in measures)
-    if study != "coverage":
+    if study not in ("coverage", "vacuous"):
         assert all(
             "difference" in value for row in content["comparisons"] for value in row.values() if type(value) is dict
         )
@@ -179,6 +179,46 @@ def test_separation() -> None:
     found = separation(scores, strange)
     assert found["auroc"] == pytest.approx((95 + 100) / 200)
     assert found["fpr95"] == 0.5  # 95 of 100 lie up to 94 or 95: 94.5 passes, 200 does not
+
+
+def test_strangers_that_a_coverage_rejects_are_texts_of_classes_left_out_and_of_none() -> None:
+    data = made_up()
+    found = vacuous(data, Supports(LABELS, ["10"], 2), 4.0)
+    rows = {(row["classes"], row["nominal"]): row for row in found["results"]}
+    assert rows.keys() == {(classes, nominal) for classes in ("3", "6") for nominal in ("0.9", "0.95")}
+    assert "left_out_rejected" not in rows["6", "0.9"]  # there are none
+    assert set(some_classes(6, 3, 1)) < set(some_classes(6, 4, 1))
+    for index in range(2):
+        classes = some_classes(6, 3, index)
+        support = [n for n in draw(LABELS, "10", index).rows if LABELS[n] in classes]
+        model = HypersphereClassifier(coverage=0.9).fit(data.train[support], LABELS[support])
+        row = {name: value["draws"][index] for name, value in rows["3", "0.9"].items() if isinstance(value, dict)}
+        strangers = data.test[[label not in classes for label in data.test_y]]
+        assert len(strangers) == 30
+        for name, texts in (("left_out_rejected", strangers), ("outside_rejected", data.outside)):
+            assert row[name] == pytest.approx(np.mean([not any(sets) for sets in model.predict_set(texts)]), abs=1e-5)
+        assert row["expected_rejected"] == pytest.approx(model.expected_.strangers_rejected, abs=1e-5)
+        assert row["expected_set_size"] == pytest.approx(model.expected_.set_size, abs=1e-5)
+    assert sum(group["outside_rejected"]["models"] for group in found["warnings"].values() if group) == 8
+    assert sum(group["left_out_rejected"]["models"] for group in found["warnings"].values() if group) == 4
+
+
+def test_models_are_told_apart_by_their_warning() -> None:
+    near, far = np.random.default_rng(0).normal(size=(2, 60, 8))
+    labels, strangers = np.repeat(np.arange(3), 20), {"left_out": 9 + far, "outside": far[:0]}
+    models = [
+        foretold(HypersphereClassifier(feature_transform="none", coverage=0.9).fit(x, y), strangers)
+        for x, y in ((near[:2], labels[[0, 20]]), (near, labels), (near + 20 * labels[:, None], labels))
+    ]
+    assert [(model["too_few"], model["vacuous"]) for model in models] == [(1, 0), (0, 1), (0, 0)]
+    assert models[0]["expected_set_size"] == 2  # everything is accepted
+    found = by_warning([*models, {**models[2], "left_out_rejected": 0.05}])
+    names = ("models", "at_most_0.05", "least", "mean", "most", "from_expected")
+    assert {warning: tuple(group["left_out_rejected"][name] for name in names) for warning, group in found.items()} == {
+        "too_few": (1, 1, 0, 0, 0, 0),
+        "vacuous": (1, 0, 1, 1, 1, round(1 - models[1]["expected_rejected"], 5)),
+        "none": (2, 1, 0.05, 0.525, 1, 0.475),
+    }
 
 
 def test_paired_differences() -> None:

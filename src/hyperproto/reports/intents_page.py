@@ -10,9 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "fit_seconds": 3, "predict_seconds": 3}  # others are in per cent
+DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1, "fit_seconds": 3, "predict_seconds": 3}
 SMALLER = ("fpr95", "ece", "log_loss", "brier", "fit_seconds", "predict_seconds")  # is better
-UNRANKED = ("coverage", "accepted", "set_size", "open_classes", "strangers_accepted")
+UNRANKED = (
+    *("coverage", "accepted", "set_size", "open_classes", "strangers_accepted", "too_few", "vacuous"),
+    *("expected_rejected", "expected_set_size", "left_out_rejected", "outside_rejected"),
+)
 
 Row = Mapping[str, Any]
 
@@ -22,9 +25,9 @@ def page(folder: Path) -> str:
     lines = [
         "# Intents: every number",
         "",
-        "Frozen MiniLM, all classes and all test texts at once; means over draws of the support, the best of a",
-        "column in bold. The files named hold each draw, intervals and the hashes of the supports. What it comes to:",
-        "[estimators.md](estimators.md). Made by",
+        "Frozen MiniLM, all classes (unless a table has a column for their number) and all test texts at once; means",
+        "over draws of the support, the best of a column in bold. The files named hold each draw, intervals and the",
+        "hashes of the supports. What it comes to: [estimators.md](estimators.md). Made by",
         "`python -m hyperproto.reports.intents_page results > results/intents.md`.",
     ]
     for file in sorted(folder.glob("intents-*.json")):
@@ -89,7 +92,7 @@ def _difference(value: Row, measure: str, best: float | None) -> str:
 
 
 def _number(value: float, measure: str) -> str:
-    digits = DIGITS.get(measure)
+    digits = DIGITS.get(measure)  # None: in per cent
     return f"{100 * value:.1f}" if digits is None else f"{value:.{digits}f}"
 
 

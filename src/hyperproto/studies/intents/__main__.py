@@ -1,8 +1,9 @@
-"""Run one of the five studies of intents.
+"""Run one of the six studies of intents.
 
     python -m hyperproto.studies.intents accuracy --data hwu64 --json results/intents-hwu64.json
 
-Supports are drawn from the training texts; all texts of the test split are classified, all classes at once.
+Supports are drawn from the training texts; all texts of the test split are classified, all classes at once
+(`vacuous` takes some of the classes, too).
 """
 
 import argparse
@@ -19,16 +20,16 @@ from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.studies.intents.accuracy import accuracy, constants
 from hyperproto.studies.intents.calibration import calibration
-from hyperproto.studies.intents.open_set import coverage, outside
-from hyperproto.studies.intents.supports import SHOTS, Supports
+from hyperproto.studies.intents.open_set import coverage, outside, vacuous
+from hyperproto.studies.intents.supports import MOST, SHOTS, Supports
 from hyperproto.studies.intents.texts import NAMES, load_intents
 from hyperproto.studies.result_files import command_of, write_results
 
 STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
-    study.__name__: study for study in (constants, accuracy, outside, coverage, calibration)
+    study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration)
 }
 HIDDEN = ("fit_seconds", "predict_seconds")  # in the JSON file only
-PLAIN = ("log_loss", "set_size")  # no shares
+PLAIN = ("log_loss", "set_size", "expected_set_size")  # no shares
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", choices=NAMES, required=True)
     parser.add_argument("--split", choices=("test", "valid"), default="test", help="what is classified")
     parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--shots", nargs="+", choices=SHOTS, default=list(SHOTS), metavar="SHOTS")
+    parser.add_argument("--shots", nargs="+", choices=(*SHOTS, str(MOST)), default=list(SHOTS), metavar="SHOTS")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--prior-ratio", type=float, default=PRIOR_RATIO, help="of the bayes fit")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")

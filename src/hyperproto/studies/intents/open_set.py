@@ -1,4 +1,4 @@
-"""Texts of none of the classes: how well scores tell them from the others, and whether a stated coverage is kept."""
+"""Texts of none of the classes: how well scores tell them apart, whether a coverage is kept, and if it warns."""
 
 import warnings
 from typing import Any
@@ -14,7 +14,7 @@ from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError
 from hyperproto.studies.intents.classifiers import CosinePrototypes, SupportTransform, logistic
 from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.supports import Supports
+from hyperproto.studies.intents.supports import Supports, some_classes
 from hyperproto.studies.intents.texts import Intents
 from hyperproto.transforms import TRANSFORMS
 
@@ -25,6 +25,10 @@ KINDS: dict[str, dict[str, bool]] = {
     "guarantee": {"guarantee": True},
 }
 RECALL = 0.95  # of texts that are of a class
+SIZES = (3, 8, 30)  # numbers of classes, besides all and nearly all, with which coverages may be vacuous
+LEFT_OUT = 8  # classes, of nearly all
+WARNED = (0.9, 0.95)  # coverages
+LITTLE = 0.05  # of strangers: a coverage that rejects no more of them protects from almost nothing
 REFERENCE = ("hypersphere, extent", "unit")
 
 Scores = NDArray[np.floating[Any]]
@@ -107,4 +111,64 @@ def held(model: HypersphereClassifier, data: Intents) -> dict[str, float]:
         }
         if len(data.outside):
             found["strangers_accepted"] = float(model.predict_set(data.outside).any(axis=1).mean())
+    return found
+
+
+def vacuous(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
+    """What `expected_` and the warning of a vacuous coverage say, and how many strangers are rejected in truth.
+
+    Strangers are the test texts of the classes that were left out, and the texts of no class if there are any.
+    """
+    values, models = OverDraws("shots", "classes", "nominal"), []
+    way = len(data.classes)
+    sizes = sorted({*SIZES, way - LEFT_OUT, *([way] if len(data.outside) else [])})
+    for shot, rows in supports:
+        for size in (size for size in sizes if 1 < size <= way):
+            classes = some_classes(way, size, supports.index)
+            own = rows[np.isin(data.train_y[rows], classes)]
+            strangers = {"left_out": data.test[~np.isin(data.test_y, classes)], "outside": data.outside}
+            model = HypersphereClassifier(fit_mode="unbiased").fit(data.train[own], data.train_y[own])
+            for nominal in WARNED:
+                found = foretold(model.set_params(coverage=nominal), strangers)
+                models.append(found)
+                values.add((shot, str(size), str(nominal)), **found)
+    return {"supports": supports.hashes, "warnings": by_warning(models), "results": values.rows()}
+
+
+def foretold(model: HypersphereClassifier, strangers: dict[str, Scores]) -> dict[str, float]:
+    """Which warning was given, what was expected, and the share of each kind of strangers that is rejected."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        expected, few = model.expected_, np.isinf(model.thresholds_).any()
+    found = {
+        "too_few": float(few),  # examples for the coverage: another warning
+        "vacuous": float(any("protects from almost nothing" in str(warning.message) for warning in given)),
+        "expected_rejected": expected.strangers_rejected or 0.0,
+        # Unknown where no example can be left out; every class accepts everything then.
+        "expected_set_size": len(model.classes_) if expected.set_size is None else expected.set_size,
+    }
+    for kind, rows in strangers.items():
+        if len(rows):
+            found[f"{kind}_rejected"] = float((~model.predict_set(rows).any(axis=1)).mean())
+    return found
+
+
+def by_warning(models: list[dict[str, float]]) -> dict[str, Any]:
+    """How many models had each warning, or none, and the shares of strangers that they rejected."""
+    found: dict[str, Any] = {}
+    for warning in ("too_few", "vacuous", "none"):
+        group = [model for model in models if model.get(warning, not (model["too_few"] or model["vacuous"]))]
+        found[warning] = {}
+        for name in ("left_out_rejected", "outside_rejected"):
+            pairs = np.array([(model[name], model["expected_rejected"]) for model in group if name in model])
+            if len(pairs):
+                shares, expected = pairs.T
+                found[warning][name] = {
+                    "models": len(shares),
+                    f"at_most_{LITTLE}": int((shares <= LITTLE).sum()),
+                    "least": round(float(shares.min()), 5),
+                    "mean": round(float(shares.mean()), 5),
+                    "most": round(float(shares.max()), 5),
+                    "from_expected": round(float(np.abs(shares - expected).mean()), 5),
+                }
     return found

@@ -15,7 +15,7 @@ EQUAL = ("1", "2", "5", "10")
 UNEQUAL = "unequal"  # 1 to 20 texts a class, k of them with probability proportional to 1 / k
 SHOTS = (*EQUAL, UNEQUAL)
 MOST = 20
-_ORDER, _COUNTS = 101, 102  # purposes of the random numbers; those of episodes are below 100
+_ORDER, _COUNTS, _CLASSES = 101, 102, 103  # purposes of the random numbers; those of episodes are below 100
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ def _unequal(way: int, index: int, seed: int) -> NDArray[np.int64]:
     return counts
 
 
+def some_classes(way: int, number: int, index: int, seed: int = 0) -> list[int]:
+    """Draw `number` of the classes; those of a larger number hold those of a smaller one."""
+    return shuffled(seed, _CLASSES, index, way)[:number]
+
+
 class Supports:
     """Every draw for every kind of shots, in turn; `show` is told how far it is, `hashes` identify them afterwards."""
 
@@ -67,6 +72,7 @@ class Supports:
         self.draws = draws
         self.show = show
         self.hashes: dict[str, list[str]] = {}
+        self.index = 0  # of the draw that was given last
 
     def __iter__(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         total = len(self.shots) * self.draws
@@ -74,6 +80,7 @@ class Supports:
             self.hashes[shot] = []
             for index in range(self.draws):
                 self.show(number * self.draws + index, total, f"shots {shot}: draw {index + 1} of {self.draws}")
+                self.index = index
                 drawn = draw(self.labels, shot, index)
                 self.hashes[shot].append(drawn.digest)
                 yield shot, drawn.rows
