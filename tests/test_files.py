@@ -182,3 +182,25 @@ def test_json_that_is_not_deep_is_read(content: str) -> None:
 def test_half_a_character_cannot_be_written() -> None:
     assert is_utf8("naïve 字")
     assert not is_utf8("\ud800")
+
+
+def test_a_lock_leaves_no_new_folder_behind_after_an_error(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        with lock(folder, "busy"):
+            raise DataError("wrong")
+
+    with pytest.raises(DataError, match="wrong"):
+        fail(tmp_path / "new" / "model")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old").mkdir()
+    with pytest.raises(DataError, match="wrong"):
+        fail(tmp_path / "old")
+    assert [path.name for path in tmp_path.rglob("*")] == ["old", ".lock"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match=r"Not a directory: .*file"), lock(tmp_path / "file", "busy"):
+        pass
+    with pytest.raises(DataError, match=r"not the name of a folder .*; check the path"), lock(Path("a\0b"), "busy"):
+        pass

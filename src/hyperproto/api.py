@@ -458,11 +458,10 @@ def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
     --------
     >>> [(row["split"], row["classes"]) for row in check_data("glyphs")]  # doctest: +SKIP
     """
-    from hyperproto.data import find_dataset, open_pool
+    from hyperproto.data import open_pool, splits_of
 
-    dataset, argument = find_dataset(data)
     rows = []
-    for split in dataset.splits(argument):
+    for split in splits_of(data):
         pool = open_pool(data, split, noted(progress, f"items of {split}"))
         row = {"data": data, "split": split, "classes": pool.n_classes, "items": len(pool), "digest": pool.digest}
         rows.append({**row, "smallest class": int(pool.counts.min()), "largest class": int(pool.counts.max())})

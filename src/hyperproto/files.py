@@ -40,23 +40,32 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     Folders that are not there are made, and after an error removed again.
     """
     draft = path.with_name(f".{path.name}.{uuid4().hex}.tmp")  # same folder: a rename across disks is not atomic
-    new_folders: list[Path] = []
-    try:
-        new_folders += [place for place in (path.parent, *path.parent.parents) if not place.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with new_folders_go_on_error(path.parent), errors_name(path, draft):
         sweep_drafts(path.parent)
-        with errors_name(path, draft):
+        try:
             with draft.open("xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folders_go_on_error(folder: Path) -> Iterator[None]:
+    """Make a folder, and those above it; after an error those that are new and hold no more than a lock go again."""
+    new = [place for place in (folder, *folder.parents) if not is_there(place)]
+    try:
+        _make_folder(folder)
+        yield
     except BaseException:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        for folder in new_folders:
-            with suppress(OSError):  # it is not empty: another process writes there too
-                folder.rmdir()
+        for place in new:
+            with suppress(OSError, ValueError):  # it is not empty: another process writes there too
+                if [path.name for path in place.iterdir()] == [".lock"]:
+                    (place / ".lock").unlink()
+                place.rmdir()
         raise
 
 
@@ -69,6 +78,15 @@ def errors_name(path: Path, draft: Path | None = None) -> Iterator[None]:
         if error.filename in (None, str(draft)):
             error.filename = str(path)
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # a file: say so
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+    except ValueError as error:  # a name that no folder can have
+        raise DataError(f"{str(folder)!r}: not the name of a folder ({error}); check the path") from None
 
 
 def sweep_drafts(folder: Path) -> None:
@@ -125,13 +143,14 @@ def lock(folder: Path, busy: str, timeout: float = 0.0) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        held = FileLock(folder.resolve() / ".lock", is_singleton=True).acquire(timeout=timeout)
-    except Timeout:
-        raise BusyError(f"{folder}: {busy}") from None
-    with held:
-        yield
+    with new_folders_go_on_error(folder):
+        path = folder.resolve() / ".lock"
+        try:
+            held = FileLock(path, is_singleton=True).acquire(timeout=timeout)
+        except Timeout:
+            raise BusyError(f"{folder}: {busy}") from None
+        with held:
+            yield
 
 
 ADVICE = {
@@ -170,6 +189,14 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is something of this name; a name that nothing can have, such as a very long one, is not there."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def open_file(

@@ -219,7 +219,7 @@ def test_an_ascii_terminal_shows_escapes_and_rows_stay_utf_8(model: Path, tmp_pa
     more = 'vector,label\n"1 0",naïve\n'.encode()
     add = [*COMMAND, "add", str(model), "-", "--format", "csv"]
     shown = subprocess.run(add, input=more, capture_output=True, env=environment)
-    assert shown.stdout.endswith(b"3 examples, 1 in the smallest class (\\u5b57)\n")
+    assert b"3 examples, 1 in the smallest class (\\u5b57)\n" in shown.stdout
     rows = subprocess.run(
         [*COMMAND, "predict", str(model), str(tmp_path / "new.jsonl")], capture_output=True, env=environment
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hyperproto.data import OUTSIDE, Pool, open_pool
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, DataError, HyperProtoError
 
 
 def pool(**changes: object) -> Pool:
@@ -104,3 +104,9 @@ def test_an_unknown_data_set_or_split_is_named_with_the_nearest() -> None:
         open_pool("glyph", "train")
     with pytest.raises(ConfigError, match=r"glyphs: there is no split 'tset'; did you mean 'test'\?"):
         open_pool("glyphs", "tset")
+
+
+@pytest.mark.parametrize("name", ["folder", "vectors", "fewrel", "omniglot", "conll"])
+def test_what_the_system_refuses_of_a_data_set_is_told(name: str) -> None:
+    with pytest.raises(HyperProtoError, match="aaa"):
+        open_pool(f"{name}:{'a' * 300}", "train")

@@ -139,3 +139,12 @@ def test_a_column_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> 
     file = write(tmp_path / "a.jsonl", json.dumps({"a": 1}))
     with open_table(str(file)) as table:
         table.check_column("text", "--text")  # every row has its own
+
+
+def test_a_format_that_there_is_not(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text\na\n")
+    with (
+        pytest.raises(ConfigError, match=r"there is no format 'xml'.*Known: csv, jsonl, lines, parquet, tsv"),
+        open_table(str(tmp_path / "rows.csv"), "xml"),
+    ):
+        pass

@@ -295,4 +295,4 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
         else:
             hyperproto.load_classifier(path)
 
-    return Trial(run, words=f"call {call} with {where[:30]!r}", may_write=("x", "nowhere"))
+    return Trial(run, (OSError,), words=f"call {call} with {where[:30]!r}", may_write=("x", "nowhere"))

@@ -10,7 +10,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -86,7 +86,7 @@ def judge(trial: Trial, folder: Path, seconds: int = HANG) -> Outcome:
     """Run a case in its folder and say what came of it."""
     before = snapshot(folder, trial.may_write)
     try:
-        with time_limit(seconds), warnings.catch_warnings():
+        with time_limit(seconds), warnings.catch_warnings(), chdir(folder):  # names without a folder are below it too
             warnings.simplefilter("ignore")
             trial.run()
         outcome = Outcome("result")

@@ -154,6 +154,7 @@ def fork(work: Callable[[], int], folder: Path, home: Path, environment: dict[st
         _take_streams(home, environment.get("PYTHONIOENCODING", "utf-8"))
         os.environ.update(environment)
         os.chdir(folder)
+        warnings.simplefilter("default")  # pytest makes errors of them
         code = work()
         sys.stdout.flush()
     except BaseException:

@@ -7,10 +7,13 @@ A data set is named by a spec, `NAME` or `NAME:ARGUMENT` (`glyphs`, `vectors:fea
 - `load(split, argument, progress) -> Pool`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool, Progress
-from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.errors import ConfigError, DataError, unknown_name
+from hyperproto.files import os_problem
 from hyperproto.registry import Registry
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "Progress",
     "find_dataset",
     "open_pool",
+    "splits_of",
     "training_split",
 ]
 
@@ -63,17 +67,33 @@ def find_dataset(spec: str) -> tuple[DataSet, str]:
     return dataset, argument
 
 
+def splits_of(spec: str) -> tuple[str, ...]:
+    """Name the splits of the data set that `spec` names."""
+    dataset, argument = find_dataset(spec)
+    with _system_errors_told():
+        return dataset.splits(argument)
+
+
 def training_split(spec: str) -> str | None:
     """Name the split of a data set to train on: `train`, or the part of it that is there; None if it has neither."""
-    dataset, argument = find_dataset(spec)
-    splits = dataset.splits(argument)
+    splits = splits_of(spec)
     return next((name for name in ("train", *splits) if name in splits and name.startswith("train")), None)
 
 
 def open_pool(spec: str, split: str, progress: Progress | None = None) -> Pool:
     """Load one split of the data set that `spec` names."""
     dataset, argument = find_dataset(spec)
-    splits = dataset.splits(argument)
+    splits = splits_of(spec)
     if split not in splits:
         raise ConfigError(f"{spec}: {unknown_name('split', split, splits)}")
-    return dataset.load(split, argument, progress)
+    with _system_errors_told():
+        return dataset.load(split, argument, progress)
+
+
+@contextmanager
+def _system_errors_told() -> Iterator[None]:
+    """What the system refuses of a data set's files is an error of ours, with advice."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(os_problem(error)) from None

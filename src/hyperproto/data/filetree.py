@@ -7,7 +7,7 @@ from pathlib import Path
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from hyperproto.errors import DataError
-from hyperproto.files import os_problem, read_bytes
+from hyperproto.files import is_there, os_problem, read_bytes
 
 DAMAGED_ZIP = (BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError)  # RuntimeError: encrypted
 
@@ -22,15 +22,16 @@ class FileTree:
     def __init__(self, root: Path, *, archives: bool = False) -> None:
         self.root = root
         self._archives: dict[str, ZipFile] = {}  # by the prefix of their names
+        if not is_there(root):
+            raise DataError(f"{root}: no such folder or zip archive")
         if root.is_dir():
             names = [name.replace(os.sep, "/") for name in _walk(root)]
             for name in [name for name in names if archives and "/" not in name and name.endswith(".zip")]:
                 names += self._open(f"{name}/", root / name)
-        elif is_zipfile(root):
+        elif root.is_file() and is_zipfile(root):  # a FIFO would be waited for
             names = self._open("", root)
         else:
-            problem = "neither a folder nor a zip archive" if root.exists() else "no such folder or zip archive"
-            raise DataError(f"{root}: {problem}")
+            raise DataError(f"{root}: neither a folder nor a zip archive")
         hidden = ("__MACOSX/", "/.", "/__MACOSX/")
         self.names = sorted(
             n for n in names if not n.startswith((".", "__MACOSX/")) and not any(h in n for h in hidden)

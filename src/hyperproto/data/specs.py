@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.files import cache_dir
+from hyperproto.files import cache_dir, is_there
 
 
 def data_folder(name: str) -> Path:
@@ -23,7 +23,7 @@ def parse_argument(name: str, argument: str, options: Mapping[str, str]) -> tupl
     """
     chosen: dict[str, str] = {}
     path = argument
-    while not Path(path).exists():
+    while not is_there(path):
         rest, _, last = path.rpartition(",")
         key, equals, value = last.partition("=")
         if not equals:

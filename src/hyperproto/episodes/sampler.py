@@ -11,6 +11,7 @@ from hyperproto.episodes.random import EPISODES, NOTA, SPARE_CLASSES, SPARE_ITEM
 from hyperproto.errors import EpisodeError
 
 MOST_QUERIES = 100_000  # of none of the classes, in an episode
+MOST_CLASSES = 1 << 20  # of an episode: more are a mistake
 AHEAD = 32  # episodes drawn together when one is asked for
 
 
@@ -42,7 +43,7 @@ class EpisodeSampler:
     ) -> None:
         self.pool = pool
         self.way = way
-        if way > pool.n_classes and not pool.many_units:  # before as many of anything are made
+        if way > (MOST_CLASSES if pool.many_units else pool.n_classes):  # before as many of anything are made
             raise EpisodeError(f"{pool}: {way}-way episodes from {pool.n_classes} classes; lower the way")
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
         self.query = query

@@ -47,6 +47,8 @@ def open_table(source: str, form: str | None = None) -> Iterator[OpenTable]:
     """Open a file, or standard input for -. The format follows from the suffix unless it is named."""
     name = "standard input" if source == "-" else source
     form = form or _format_of(source)
+    if form not in (*FORMATS, "parquet"):
+        raise ConfigError(f"{name}: {unknown_name('format', form, (*FORMATS, 'parquet'))}")
     if form == "parquet":
         yield _parquet(source)
         return

@@ -4,7 +4,7 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 Array: TypeAlias = Any  # any array of the array API standard: NumPy, torch, array-api-strict
@@ -49,7 +49,7 @@ def unit(x: Array, shortest: float = 0.0) -> Array:
     with np.errstate(over="ignore"):
         length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)
     odd = ~((length > shortest_plain(x.dtype, xp)) & (length < math.inf)) & ~(length < shortest)
-    if bool(xp.any(odd)):
+    if str(device(x)) != "cpu" or bool(xp.any(odd)):  # elsewhere a look would wait for the device
         peak = xp.max(xp.abs(x.detach() if hasattr(x, "detach") else x), axis=-1, keepdims=True)
         x = x / xp.where(odd & (peak > 0), peak, 1.0)
         length = xp.linalg.vector_norm(x, axis=-1, keepdims=True)

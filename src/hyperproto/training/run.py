@@ -157,7 +157,7 @@ def _migrated(config: dict[str, Any]) -> dict[str, Any]:
         moved = {key: value for key, value in recipe["method"].items() if key in DECISION_OPTIONS}
         method = {key: value for key, value in recipe["method"].items() if key not in moved}
         recipe = {**recipe, "method": method, "decision": {**recipe.get("decision", {}), **moved}}
-    if found < 4 and recipe["encoder"]["name"] == "sentence-transformer":  # the mean of all pieces, of at most 128
+    if found < 4 and recipe.get("encoder", {}).get("name") == "sentence-transformer":  # the mean of at most 128 pieces
         recipe = {**recipe, "encoder": {"max_length": 128, "pooling": "plain", **recipe["encoder"]}}
     return {**config, "format": found, "recipe": recipe}
 
