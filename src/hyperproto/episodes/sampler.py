@@ -11,7 +11,6 @@ from hyperproto.episodes.random import EPISODES, NOTA, SPARE_CLASSES, SPARE_ITEM
 from hyperproto.errors import EpisodeError
 
 MOST_QUERIES = 100_000  # of none of the classes, in an episode
-MOST_CLASSES = 1 << 20  # of an episode: more are a mistake
 AHEAD = 32  # episodes drawn together when one is asked for
 
 
@@ -43,7 +42,9 @@ class EpisodeSampler:
     ) -> None:
         self.pool = pool
         self.way = way
-        if way > (MOST_CLASSES if pool.many_units else pool.n_classes):  # before as many of anything are made
+        if pool.many_units:
+            raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
+        if way > pool.n_classes:  # before as many of anything are made
             raise EpisodeError(f"{pool}: {way}-way episodes from {pool.n_classes} classes; lower the way")
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
         self.query = query
@@ -87,8 +88,6 @@ class EpisodeSampler:
 
     def _check(self) -> None:
         pool = self.pool
-        if pool.many_units:
-            raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
         if self.way < 1 or self.query < 1 or not 0 <= self.seed < 2**63 or min(self.shots, default=0) < 0:
             raise EpisodeError(
                 f"way {self.way}, shot {self.shots}, query {self.query}, seed {self.seed}: "
