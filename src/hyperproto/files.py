@@ -38,7 +38,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     new_folders: list[Path] = []
     try:
         new_folders += [place for place in (path.parent, *path.parent.parents) if not place.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         sweep_drafts(path.parent)
         with draft.open("xb") as file:
             yield file
@@ -54,6 +54,13 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename in (None, str(draft)):
             error.filename = str(path)  # a full disk names no file, and nobody knows the draft's name
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # by a file: say so
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
 
 
 def sweep_drafts(folder: Path) -> None:
@@ -106,12 +113,17 @@ ADVICE = {
 }  # by kind of OSError, what to do
 
 
+LONGEST_NAME = 300  # characters of a path that a message shows
+
+
 def os_problem(error: OSError, name: str | None = None) -> str:
     """Say which file the system refused, why, and what to do. `name` stands where the error names no file."""
     where = error.filename if error.filename is not None else name
     advice = ADVICE.get(error.errno or 0)
     why = f"{error.strerror or error}" + (f"; {advice}" if advice else "")
-    return why if where is None else f"{os.fsdecode(where) if isinstance(where, str | bytes) else where}: {why}"
+    name = "" if where is None else os.fsdecode(where) if isinstance(where, str | bytes) else str(where)
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]} ..."
+    return f"{name}: {why}" if name else why
 
 
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # what a shell writes for <(command)
@@ -159,12 +171,12 @@ def read_utf8(path: str | os.PathLike[str], *, missing: str = "", error: type[Hy
     return decode_utf8(read_bytes(path, missing=missing, error=error), os.fspath(path), error=error)
 
 
-def decode_utf8(content: bytes, name: str, *, error: type[HyperProtoError] = DataError) -> str:
-    """Decode the bytes of a file in UTF-8; the `error` names the line that is not."""
+def decode_utf8(content: bytes, name: str, *, first: int = 1, error: type[HyperProtoError] = DataError) -> str:
+    """Decode the bytes of a file in UTF-8; the `error` names the line that is not, counted from `first`."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as found:
-        line = content.count(b"\n", 0, found.start) + 1
+        line = first + content.count(b"\n", 0, found.start)
         raise error(
             f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); save the file as UTF-8"
         ) from None
