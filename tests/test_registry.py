@@ -1,9 +1,11 @@
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from hyperproto import registry
 from hyperproto.errors import ConfigError
+from hyperproto.methods import METHODS
 from hyperproto.methods.protonet import ProtoNet
 from hyperproto.registry import Registry, check_options
 
@@ -45,3 +47,17 @@ def test_options_of_base_classes_count_and_what_the_library_fills_in_is_not_offe
     assert "called 'squard'; did you mean 'squared'?" in str(caught.value)
     assert "option 'temperature': 'hot' will not do" in str(caught.value)
     assert "n_classes" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("Mine = 3", "is no subclass of hyperproto.methods.Method"),
+        ("class Mine: pass", "is no subclass of hyperproto.methods.Method"),
+        ("raise SystemExit(3)", r"cannot be imported \(SystemExit\(3\)\)"),
+    ],
+)
+def test_a_file_that_defines_something_else(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "own.py").write_text(content)
+    with pytest.raises(ConfigError, match=rf"the method '.*own\.py:Mine'.* {words}"):
+        METHODS.get(f"{tmp_path / 'own.py'}:Mine")

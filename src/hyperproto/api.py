@@ -419,8 +419,10 @@ def _costs(words: str, wanted: str | int | None) -> bool:
     on_gpu = "GPU" in words
     if wanted is None or wanted in ("cpu", "gpu"):
         return wanted is None or on_gpu == (wanted == "gpu")
-    if not str(wanted).isdecimal():
-        raise ConfigError(f"--cost {wanted}: write cpu, gpu, or how many minutes of CPU it may take, such as 30")
+    if not str(wanted).isdecimal() or len(str(wanted)) > 9:
+        raise ConfigError(
+            f"--cost {str(wanted)[:40]}: write cpu, gpu, or how many minutes of CPU it may take, such as 30"
+        )
     stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
     return not on_gpu and bool(stages) and sum(map(int, stages)) <= int(wanted)
 

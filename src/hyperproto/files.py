@@ -174,12 +174,17 @@ ADVICE = {
 }  # by kind of OSError, what to do
 
 
+LONGEST_NAME = 300  # characters of a path that a message shows
+
+
 def os_problem(error: OSError, name: str | None = None) -> str:
     """Say which file the system refused, why, and what to do. `name` stands where the error names no file."""
     where = error.filename if error.filename is not None else name
     advice = ADVICE.get(error.errno or 0)
     why = f"{error.strerror or error}" + (f"; {advice}" if advice else "")
-    return why if where is None else f"{os.fsdecode(where) if isinstance(where, str | bytes) else where}: {why}"
+    name = "" if where is None else os.fsdecode(where) if isinstance(where, str | bytes) else str(where)
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]} ..."
+    return f"{name}: {why}" if name else why
 
 
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # what a shell writes for <(command)
@@ -236,13 +241,21 @@ def read_utf8(path: str | os.PathLike[str], *, missing: str = "", error: type[Hy
 
 
 def decode_utf8(
-    content: bytes, name: str, *, damaged: str = "save the file as UTF-8", error: type[HyperProtoError] = DataError
+    content: bytes,
+    name: str,
+    *,
+    first: int = 1,
+    damaged: str = "save the file as UTF-8",
+    error: type[HyperProtoError] = DataError,
 ) -> str:
-    """Decode the bytes of a file in UTF-8; the `error` names the line that is not, and says what to do (`damaged`)."""
+    """Decode the bytes of a file in UTF-8; the `error` names the line that is not, counted from `first`.
+
+    `damaged` says what to do.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as found:
-        line = content.count(b"\n", 0, found.start) + 1
+        line = first + content.count(b"\n", 0, found.start)
         raise error(f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); {damaged}") from None
 
 

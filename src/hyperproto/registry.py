@@ -24,8 +24,9 @@ class Registry:
         mymethod = "mypackage.mymethod:MyMethod"
     """
 
-    def __init__(self, kind: str, group: str, entries: dict[str, str]) -> None:
+    def __init__(self, kind: str, group: str, entries: dict[str, str], base: str = "") -> None:
         self.kind = kind
+        self.base = base  # "module:class" that every class of others must be a subclass of
         self.group = group
         self._entries: dict[str, Any] = dict(entries)
 
@@ -53,7 +54,14 @@ class Registry:
             module, _, attribute = entry.partition(":")
             loaded = import_module(module)
             entry = getattr(loaded, attribute) if attribute else loaded
+        if self.base and name not in self._entries:
+            self._check_base(name, entry)
         return entry
+
+    def _check_base(self, name: str, entry: Any) -> None:
+        module, _, base = self.base.partition(":")
+        if not (isinstance(entry, type) and issubclass(entry, getattr(import_module(module), base))):
+            raise ConfigError(f"the {self.kind} {name!r} is no subclass of {module}.{base}")
 
 
 def _from_file(kind: str, name: str) -> Any:
@@ -71,7 +79,7 @@ def _from_file(kind: str, name: str) -> Any:
         sys.modules[module_name] = module = module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[module_name]
             raise ConfigError(f"the {kind} {name!r}: {path} cannot be imported ({error!r})") from error
     loaded = sys.modules[module_name]

@@ -80,7 +80,7 @@ def test_texts_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"fine\nnot \xff fine\n")
     with pytest.raises(DataError, match=r"text.txt, line 2: not UTF-8 text"):
         read_plain(tmp_path / "text.txt")
-    with pytest.raises(DataError, match=r"nowhere.txt: cannot be read \(No such file"):
+    with pytest.raises(DataError, match=r"nowhere.txt: No such file or directory; check the path"):
         read_plain(tmp_path / "nowhere.txt")
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from hyperproto import __version__, cli
 from hyperproto.encoders import ENCODERS, Encoder, Units
-from hyperproto.errors import HyperProtoError
+from hyperproto.errors import DataError, HyperProtoError
 
 FIELDS = {
     "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot",
@@ -372,3 +372,22 @@ def test_a_failed_command_leaves_an_old_json_file_alone(tmp_path: Path) -> None:
     file.write_text("precious")
     assert process("recipes", "show", "glyphs:protnet", "--json", str(file)).returncode == 1
     assert file.read_text() == "precious"
+
+
+def test_a_run_on_images_does_not_read_words(tmp_path: Path) -> None:
+    few = ["training.steps=1", "encoder.filters=2", "validation.episodes=2"]
+    run("train", "glyphs:protonet", "--out", str(tmp_path / "run"), *(part for one in few for part in ("-o", one)))
+    (tmp_path / "few.conll").write_text("Anna\tB-PER\nsang\tO\n\n" * 8)
+    common = ["--data", f"conll:{tmp_path / 'few.conll'}", "--split", "all", "--way", "1", "--shot", "1"]
+    with pytest.raises(DataError, match="conv4 reads images, but the items are list"):
+        run("evaluate", *common, "--run", str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("name", ["--way", "--shot", "--query", "--episodes", "--seed", "--na-rate", "--least-spans"])
+@pytest.mark.parametrize("value", [2**31, 2**64, 10**400])
+def test_options_beyond_counting_are_refused(vectors_file: Path, name: str, value: int) -> None:
+    common = ["--encoder", "identity", "--method", "protonet", "--data", f"vectors:{vectors_file}", "--episodes", "2"]
+    result = CliRunner().invoke(cli.app, ["evaluate", *common, name, str(value)])
+    assert (
+        result.exit_code == 0 if (name, value) == ("--seed", 2**31) else isinstance(result.exception, HyperProtoError)
+    )

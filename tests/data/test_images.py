@@ -1,5 +1,6 @@
 """Decoding into the cache, and `folder:PATH`."""
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -319,3 +320,30 @@ def test_the_order_by_hash_is_fixed_and_hardly_changes_with_one_more_name() -> N
     more.remove("another")
     assert more == order
     assert hash_order(names, 1) != order
+
+
+def test_a_link_to_a_folder_above_is_refused_and_one_beside_is_followed(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "photos", class_folders(2, 2))
+    (root / "twin").symlink_to(next(path for path in root.iterdir() if path.is_dir()))
+    assert len(open_pool(f"folder:{root},size=12", "all").class_names) == 3
+    (root / "twin" / "loop").symlink_to(root)
+    with pytest.raises(DataError, match=r"loop: a symbolic link to a folder that it lies in, a circle .*; remove it"):
+        open_pool(f"folder:{root},size=12", "all")
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "photos", class_folders(2, 2))
+    (root / os.fsdecode(b"caf\xe9.txt")).write_text("not an image: of no concern")
+    open_pool(f"folder:{root},size=12", "all")
+    odd = root / os.fsdecode(b"caf\xe9")
+    odd.mkdir()
+    (odd / "1.png").write_bytes(encoded(picture(1)))
+    with pytest.raises(DataError, match=r"caf\\udce9/1\.png': this name is not UTF-8; rename the file, or the folder"):
+        open_pool(f"folder:{root},size=12", "all")
+
+
+def test_a_fifo_among_the_images_is_a_damaged_one(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "photos", class_folders(2, 2))
+    os.mkfifo(next(path for path in root.iterdir() if path.is_dir()) / "fifo.png")
+    with pytest.raises(DataError, match=r"1 of 5 images cannot be read(.|\n)*fifo\.png: a FIFO, not a file"):
+        open_pool(f"folder:{root},size=12", "all")

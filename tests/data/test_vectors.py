@@ -1,3 +1,6 @@
+import random
+import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,12 @@ X = np.ones((4, 2), np.float32)
         ({"x": X, "y": np.arange(3)}, r"x has 4 rows but y has shape \(3,\)"),
         ({"x": X[:, 0], "y": np.arange(4)}, r"x has shape \(4,\) and type float32; it must be \(n, D\) floats"),
         ({"x": X.astype(int), "y": np.arange(4)}, r"type int64; it must be \(n, D\) floats"),
+        ({"x": X[:0], "y": np.arange(0)}, r"x has shape \(0, 2\) .* with at least one row and one column"),
+        ({"x": X[:, :0], "y": np.arange(4)}, r"x has shape \(4, 0\) .* with at least one row and one column"),
+        ({"x": X, "y": np.arange(4) + 1j}, "y has type complex128; labels are strings or whole numbers"),
+        ({"x": X, "y": np.array([1, np.nan, 2, 2])}, "row 1 of y holds NaN or infinity; label it"),
+        ({"x": X, "y": np.array(["\ud800"] * 4)}, r"the name of class '\\ud800' holds half a character; rename it"),
+        ({"x": X, "y": np.array([{}] * 4)}, "y holds Python objects, which are not read: they could run code"),
         ({"x": np.where(np.eye(4)[:, :2] > 0, np.nan, X), "y": np.arange(4)}, r"row 0 of x holds NaN or infinity"),
     ],
 )
@@ -61,3 +70,38 @@ def test_missing_damaged_and_bare_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "bare.npy", X)
     with pytest.raises(DataError, match="one bare array; save x and y together"):
         open_pool(f"vectors:{tmp_path / 'bare.npy'}", "all")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path, save: Any) -> None:
+    path, rng = tmp_path / "flipped.npz", random.Random(0)
+    save(path, x=np.random.default_rng(0).normal(size=(40, 4)), y=np.arange(40) % 4, split=np.arange(40) % 2)
+    whole, refused = path.read_bytes(), 0
+    digests = {split: open_pool(f"vectors:{path}", split).digest for split in ("all", "1")}
+    for _ in range(150):
+        changed = bytearray(whole)
+        changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        for split, digest in digests.items():
+            try:
+                assert open_pool(f"vectors:{path}", split).digest == digest
+            except (DataError, ConfigError):
+                refused += 1
+    assert refused > 200
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000, 2)", f"({10**30}, 2)", "(-4, 2)", "()", "(4, 3)"])
+@pytest.mark.parametrize("split", ["all", "1"])
+def test_a_head_that_claims_what_is_not_there_takes_no_memory(tmp_path: Path, shape: str, split: str) -> None:
+    path = tmp_path / "giant.npz"
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + X.tobytes())
+        for name, array in (("y", np.arange(4)), ("split", np.ones(4, int))):
+            content = BytesIO()
+            np.save(content, array)
+            archive.writestr(f"{name}.npy", content.getvalue())
+    with pytest.raises(
+        DataError, match=r"giant\.npz: not a readable .*\(x should be \(.*\) of float32, .* there are 32\)"
+    ):
+        open_pool(f"vectors:{path}", split)

@@ -112,3 +112,34 @@ def test_specs_and_options_are_checked() -> None:
         ConfigError, match=r"encoder 'conv4', option 'filters': '64' will not do \(Input should be a valid int"
     ):
         resolve_encoder("conv4", {"filters": "64"}, images())
+
+
+WORDS = Pool([["a", "b"], ["c"]], np.array([0, 0, 1]), ("x", "y"), name="words", offsets=np.array([0, 2, 3]))
+RELATIONS = Pool([{"tokens": ["a"], "head": [0], "tail": [0]}] * 2, np.arange(2), ("x", "y"), name="relations")
+TEXTS = Pool(["a text", "another"], np.arange(2), ("x", "y"), name="texts")
+IMAGES = Pool(np.zeros((2, 28, 28), np.uint8), np.arange(2), ("x", "y"), name="images")
+
+
+@pytest.mark.parametrize("name", ["conv4", "resnet12", "efficientnet-lite0", "identity"])
+@pytest.mark.parametrize(("pool", "kind"), [(WORDS, "list"), (RELATIONS, "dict"), (TEXTS, "str")])
+def test_words_are_no_images(name: str, pool: Pool, kind: str) -> None:
+    with pytest.raises(
+        DataError, match=rf"{pool.name} \(all\): \w+ reads .*images, but the items are {kind}; choose an e"
+    ):
+        resolve_encoder(name, {}, pool)
+
+
+def test_images_are_no_words() -> None:
+    with pytest.raises(
+        DataError, match=r"'minilm' is a language model, and none of those reads these data\n(.|\n)*ndarray"
+    ):
+        resolve_encoder("minilm", {}, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [(0, "(gives vectors without numbers|cannot be made)"), (-4, "cannot be made with"), (10**23, "cannot")],
+)
+def test_sizes_that_cannot_be(filters: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"the encoder 'conv4' .*{words}"):
+        make_encoder("conv4", {"filters": filters})

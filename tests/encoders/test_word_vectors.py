@@ -64,3 +64,28 @@ def test_the_toolkits_folder(tmp_path: Path) -> None:
 def test_no_such_file() -> None:
     with pytest.raises(ConfigError, match=r"word vectors 'nowhere.txt': no such file or folder; name a text file"):
         load_word_vectors("nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "numbers", "words"),
+    [
+        (b"\x93NUMPY damaged", b'{"the": 0}', r"glove_mat.npy: not readable as an array of numbers .*; get it again"),
+        (None, b"[" * 100_000, r"glove_word2id.json: lists or objects nested more than 100 deep"),
+        (None, b'{"the": "0"}', r"glove_word2id.json: no table of words and their numbers"),
+        (None, b'["the"]', r"glove_word2id.json: no table of words and their numbers"),
+        (None, b'{"the": 1}', r"the vector of 'the' holds NaN or infinity"),
+    ],
+)
+def test_damaged_files_of_the_toolkit(tmp_path: Path, matrix: bytes | None, numbers: bytes, words: str) -> None:
+    np.save(tmp_path / "glove_mat.npy", np.array([[1.0, 2.0], [np.nan, 4.0]], np.float32))
+    if matrix is not None:
+        (tmp_path / "glove_mat.npy").write_bytes(matrix)
+    (tmp_path / "glove_word2id.json").write_bytes(numbers)
+    with pytest.raises(DataError, match=words):
+        load_word_vectors(str(tmp_path))
+
+
+def test_text_that_is_not_utf_8_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_bytes(b"the 1 2\ncaf\xe9 3 4\n")
+    with pytest.raises(DataError, match=r"vectors.txt, line 2: not UTF-8 text .*; save the file as UTF-8"):
+        load_word_vectors(str(tmp_path / "vectors.txt"))

@@ -60,3 +60,24 @@ def test_a_changed_or_cut_file_is_refused(saved: tuple[Path, Pool]) -> None:
         load_episodes(path, pool)
     with pytest.raises(EpisodeError, match="no such file"):
         load_episodes(path.with_name("none"), pool)
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "message"),
+    [
+        (0, "[" * 100_000, "line 1: lists or objects nested more than 100 deep"),
+        (0, "[]", "line 1: not the head of an episode file"),
+        (0, '{"format": "hyperproto-episodes/1"}', "line 1: not the head of an episode file"),
+        (1, '{"classes": [99999999999999999999]}', "line 2: not an episode"),
+        (1, "3", "line 2: not an episode"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused(
+    tmp_path: Path, make_blobs: Callable[..., Pool], line: int, content: str, message: str
+) -> None:
+    pool = make_blobs()
+    path = tmp_path / "list.jsonl"
+    save_episodes(path, pool, EpisodeSampler(pool, way=3, shot=1, query=2).draw(2))
+    change(path, line, content)
+    with pytest.raises(EpisodeError, match=message):
+        load_episodes(path, pool)

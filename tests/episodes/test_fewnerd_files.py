@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,36 @@ def test_few_nerd_there_and_back(tmp_path: Path) -> None:
     loaded, again = load_fewnerd_episodes(tmp_path / "test_5_5.jsonl")
     assert len(loaded) <= len({i for e in episodes for i in [*e.support.tolist(), *e.query.tolist()]})
     assert all((a.support_y == b.support_y).all() for a, b in zip(episodes, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", r"dev_2_1\.jsonl, line 1: not UTF-8 text"),
+        (b"[" * 100_000, "line 1: lists or objects nested more than 100 deep"),
+        (b"3", "line 1: not an episode of Few-NERD"),
+        (b'{"types": "ab", "support": 1, "query": 2}', "'ab' is not a list of strings"),
+        (b'{"types": [[1], {}], "support": 1, "query": 2}', r"\[\[1\], \{\}\] is not a list of strings"),
+        (b'{"types": ["a"], "support": {"word": ["ab"], "label": [["a", "a"]]}}', "'ab' is not a list of strings"),
+        (b'{"types": ["a"], "support": {"word": [["\\ud800"]], "label": [["a"]]}}', "holds half a character"),
+    ],
+)
+def test_files_of_another_shape(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "dev_2_1.jsonl").write_bytes(content)
+    with pytest.raises(EpisodeError, match=message):
+        load_fewnerd_episodes(tmp_path / "dev_2_1.jsonl")
+
+
+def test_a_fifo_is_no_file_of_episodes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "dev_2_1.jsonl")
+    with pytest.raises(EpisodeError, match="a FIFO, not a file"):
+        load_fewnerd_episodes(tmp_path / "dev_2_1.jsonl")
+
+
+@pytest.mark.parametrize("setting", ["way", "shot", "query"])
+@pytest.mark.parametrize("value", [2**31, 2**63, 2**64])
+def test_episodes_beyond_counting_are_refused(setting: str, value: int) -> None:
+    pool = random_sentences(40, 3)
+    settings: dict[str, Any] = {"way": 2, "shot": 1, "query": 1, setting: value}
+    with pytest.raises(EpisodeError, match=r"all of them below 2\^31|lower the way"):
+        GreedySampler(pool, **settings)

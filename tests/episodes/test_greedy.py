@@ -191,7 +191,7 @@ def test_small_types_can_be_left_out_and_their_sentences_with_them() -> None:
             r"episode 0 of seed 0 cannot be drawn: in \d+ of 100 attempts class '[ab]' could not",
         ),
         (["a"] * 9 + ["b.a.a.a"] * 9, {"shot": 1}, "class 'b' could not be filled: too few sentences hold it and no"),
-        (["a", "b"] * 9, {"shot": -1}, r"shot at least 0, seed from 0 to 2\^63 - 1"),
+        (["a", "b"] * 9, {"shot": -1}, r"shot at least 0, all of them below 2\^31, and seed from 0 to 2\^63 - 1"),
         (["a", "b"] * 9, {"query": 0}, "way and query must be at least 1"),
         (["a", "b"] * 9, {"seed": -1}, "seed from 0"),
         (["a", "b"] * 9, {"rule": "toolkits"}, "no rule 'toolkits'; did you mean 'toolkit'"),

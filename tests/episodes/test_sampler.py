@@ -111,3 +111,11 @@ def test_sentences_need_another_sampler(make_blobs: Callable[..., Pool]) -> None
     words = Pool(["a b", "c"], np.array([0, 1, 0]), ("x", "y"), offsets=np.array([0, 2, 3]))
     with pytest.raises(EpisodeError, match="items of many units"):
         EpisodeSampler(words, way=1, shot=1, query=1)
+
+
+@pytest.mark.parametrize("value", [2**31, 2**63, 2**64, 10**30])
+@pytest.mark.parametrize("setting", ["way", "shot", "query", "na_rate"])
+def test_what_is_beyond_counting_is_refused_before_memory_is_taken(setting: str, value: int) -> None:
+    pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
+    with pytest.raises(EpisodeError, match=r"lower the way|lower shot or query|ask for 100,000 at most"):
+        EpisodeSampler(pool, **{"way": 3, "shot": 1, "query": 2, setting: value})

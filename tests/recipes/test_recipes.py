@@ -148,3 +148,39 @@ def test_another_encoder_keeps_what_it_knows_of_the_old_ones_options() -> None:
     assert anew.options == {}
     both = load_recipe("fewnerd-minilm:protonet", ["encoder={name='token-transformer:bert'}", "encoder.dropout=0.5"])
     assert both.encoder.options == {"dropout": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("description = 'caf\xe9'".encode("latin-1"), r"own\.toml, line 1: not UTF-8 text"),
+        (b"a = " + b"[" * 100_000, r"own\.toml: tables or lists nested more than 100 deep"),
+        (b"a." * 100_000 + b"a = 1", r"own\.toml: tables or lists nested more than 100 deep"),
+        (b"a = " + b"9" * 5_000, r"own\.toml: a whole number of thousands of digits"),
+        (b"a = 1\na = 2", r"own\.toml: not TOML \(Cannot overwrite a value"),
+        (b"row = 'x'", r"own\.toml: row is no list of tables; begin each row with \[\[row\]\]"),
+        (b"[row]\nname = 'x'", r"own\.toml: row is no list of tables"),
+        (b"[[row]]\nname = 3", r"own\.toml: row 1 has no name"),
+        (b"[[row]]\nname = 'a'\n[[row]]\nname = 'a'", r"own\.toml: two rows are called 'a'; rename one"),
+        (b"data = 'glyphs'\nencoder = 3", r"data = 'glyphs': input should be (.|\n)*encoder = 3: input should be"),
+    ],
+)
+def test_files_that_are_no_recipes(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "own.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("a=" + "[" * 100_000, r"a=\[\[.* \.\.\.: tables or lists nested more than 100 deep"),
+        ("training.steps=" + "9" * 5_000, "a whole number of thousands of digits"),
+        (".".join("a" * 5_000) + "=1", "5000 keys, one below the other"),
+        ("training.steps=2147483648", r"training\.steps = 2147483648: input should be less than 2147483648"),
+        ("episodes.way=99999999999999999999", r"episodes\.way"),
+    ],
+)
+def test_settings_that_no_recipe_has(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("glyphs:protonet", [override])

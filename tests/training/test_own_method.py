@@ -161,7 +161,7 @@ def test_files_and_names_that_are_not_there_are_said(method: str, tmp_path: Path
 def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     for number in (1, 2):
-        path.write_text(f"class Mine:\n    number = {number}\n")
+        path.write_text(f"from hyperproto.methods import Method\nclass Mine(Method):\n    number = {number}\n")
         assert METHODS.get(f"{path}:Mine").number == number
         assert METHODS.get(f"{path}:Mine") is METHODS.get(f"{path}:Mine")
 

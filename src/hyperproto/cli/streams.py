@@ -33,7 +33,7 @@ def naming(stream: TextIO | None, words: str) -> TextIO | None:
     output.words = words
     binary = output if buffer is raw else BufferedWriter(output)
     return TextIOWrapper(
-        binary,  # type: ignore[arg-type] # as Python itself does
+        binary,
         stream.encoding,
         stream.errors,
         line_buffering=stream.line_buffering,

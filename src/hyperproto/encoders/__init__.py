@@ -7,7 +7,7 @@ from hyperproto.encoders import pretrained
 from hyperproto.encoders.base import Encoder, Units
 from hyperproto.encoders.device import default_device, moved
 from hyperproto.encoders.features import Features, FeatureTransform
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.registry import Registry, check_options
 
 __all__ = [
@@ -37,6 +37,7 @@ ENCODERS = Registry(
         "token-transformer": "hyperproto.encoders.token_transformer:TokenTransformer",
         "wrn28_10": "hyperproto.encoders.wrn28_10:WRN28_10",
     },
+    base="hyperproto.encoders:Encoder",
 )
 
 _READERS = ("token-transformer", "relation-transformer", "sentence-transformer")  # what language models are read with
@@ -74,6 +75,14 @@ def _with_reader(spec: str, pool: Pool) -> str:
 
 def make_encoder(name: str, options: dict[str, Any]) -> Encoder:
     """Build the encoder called `name` with complete options."""
-    encoder: Encoder = ENCODERS.get(name)(**options)
+    cls: type[Encoder] = ENCODERS.get(name)
+    try:
+        encoder = cls(**options)
+    except (HyperProtoError, OSError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # what torch says of sizes that cannot be
+        raise ConfigError(f"the encoder {name!r} cannot be made with {options} ({error})") from error
+    if 0 in encoder.feature_shape:
+        raise ConfigError(f"the encoder {name!r} made with {options} gives vectors without numbers; see its options")
     encoder.made_from = name, options
     return encoder

@@ -8,11 +8,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool, Progress
+from hyperproto.data.relations import item_kind
 from hyperproto.encoders.device import moved
-from hyperproto.errors import ConfigError
+from hyperproto.errors import ConfigError, DataError
 
 BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
 
@@ -75,6 +77,21 @@ def is_finite(x: Tensor) -> bool:
     if not x.is_floating_point() or not x.numel():
         return True
     return bool(torch.stack(x.aminmax()).isfinite().all())
+
+
+def array_of(pool: Pool, wanted: str) -> NDArray[Any]:
+    """Return the items of a pool as one array; `wanted` says which encoder reads what, where they are words, or odd."""
+    try:
+        items: NDArray[Any] = np.asanyarray(pool.items)
+    except ValueError:  # lists of different lengths
+        items = np.empty(0, object)
+    if items.dtype.kind not in "biuf":
+        first = pool.items[0] if len(pool.items) else None
+        raise DataError(
+            f"{pool}: {wanted}, but the items are {item_kind(first)}; choose an encoder that reads those (for "
+            "sentences minilm, or a run that was trained on such data)"
+        )
+    return items
 
 
 def offsets_of(lengths: IntArray) -> IntArray:

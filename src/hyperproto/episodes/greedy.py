@@ -126,10 +126,11 @@ class GreedySampler:
         pool, groups = self.pool, self._groups
         if self.rule not in RULES:
             raise EpisodeError(unknown_name("rule", self.rule, RULES))
-        if self.way < 1 or self.query < 1 or not 0 <= self.seed < 2**63 or self.shot < 0:
+        countable = max(self.way, self.shot, self.query) < 2**31
+        if not countable or self.way < 1 or self.query < 1 or not 0 <= self.seed < 2**63 or self.shot < 0:
             raise EpisodeError(
-                f"way {self.way}, shot {self.shot}, query {self.query}, seed {self.seed}: "
-                "way and query must be at least 1, shot at least 0, seed from 0 to 2^63 - 1"
+                f"way {self.way}, shot {self.shot}, query {self.query}, seed {self.seed}: way and query must be at "
+                "least 1, shot at least 0, all of them below 2^31, and seed from 0 to 2^63 - 1"
             )
         if self.way > len(self._eligible):
             found = f"{len(self._eligible)} types" + (f" of {least_spans} entities or more" if least_spans else "")

@@ -5,6 +5,7 @@ All of its examples are used, or an error names the wrong ones and nothing chang
 """
 
 import math
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -141,13 +142,15 @@ def predict(
     --------
     >>> predict("model", "new.csv", "answers.csv")  # doctest: +SKIP
     """
+    if batch < 1:
+        raise ConfigError(f"batch={batch}: answer at least 1 row at once")
     found = load_classifier(model)
     with _open(fspath(source), format, found) as table, _target(out) as target:
         column = text or ("text" if table.format == "lines" else kind_of(found).items)
         table.check_column(column, "--text")
         _check_free(table.columns or (), table.name)
         write = RowWriter(target, table, PREDICTED)
-        while rows := list(islice(table.rows, batch)):
+        while rows := list(islice(table.rows, min(batch, sys.maxsize))):
             items = [_item(table, line, row, column, found) for line, row in rows]
             for (_, row), answer in zip(rows, _answers(found, items), strict=True):
                 write({**row, **dict(zip(PREDICTED, answer, strict=True))})

@@ -147,13 +147,13 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             "tags": self.tags_,
         }
         try:
-            text = json.dumps({**content, "checksum": json_checksum(content)}, indent=1, ensure_ascii=False)
+            text = json.dumps({**content, "checksum": json_checksum(content)}, indent=1, ensure_ascii=False).encode()
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"options={self.options!r} cannot be written as JSON ({error}); use plain values"
             ) from None
         with model_lock(folder), atomic_write(Path(folder) / FILE) as file:
-            file.write(text.encode() + b"\n")
+            file.write(text + b"\n")
 
     @classmethod
     def load(cls, folder: str | PathLike[str], *, encoder: str | PathLike[str] | None = None) -> Self:

@@ -25,14 +25,13 @@ METHODS = Registry(
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "structshot": "hyperproto.methods.nnshot:StructShot",
     },
+    base="hyperproto.methods:Method",
 )
 
 
 def make_method(name: str, *, feature_shape: tuple[int, ...], n_classes: int = 0, **options: Any) -> Method:
     """Build the method called `name`."""
     cls: type[Method] = METHODS.get(name)
-    if not (isinstance(cls, type) and issubclass(cls, Method)):
-        raise ConfigError(f"the method {name!r} is no subclass of hyperproto.methods.Method")
     check_options("method", name, cls, options)
     try:
         return cls(feature_shape=feature_shape, n_classes=n_classes, **options)

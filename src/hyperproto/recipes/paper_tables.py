@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import Field, ValidationError
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.recipes.recipe_files import builtin_recipes, read_rows, read_toml
-from hyperproto.recipes.schema import Paper, Section, SomeShot, found_problems, problems_in_words
+from hyperproto.recipes.schema import Paper, PositiveInt, Section, SomeShot, found_problems, problems_in_words
 
 # A mean and what follows its ±, in percent, as printed; a mean alone where nothing follows.
 Number = Annotated[list[float], Field(min_length=1, max_length=2)]

@@ -1,5 +1,6 @@
 """Recipe files: TOML with a common part and, for a table of the paper, one `[[row]]` per row that changes it."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -84,6 +85,9 @@ def read_toml(file_name: str) -> dict[str, Any]:
 def _parse(text: str, where: str) -> dict[str, Any]:
     """Parse TOML; `where` names what is well-formed and yet no recipe."""
     try:
+        # of a.a.a.a ... tomllib makes lists that take memory as the square of the keys
+        if any(part.count(".") > DEEPEST for part in re.split(r"[=,{}\n]", text)):
+            raise RecursionError
         content = tomllib.loads(text)
         if is_deep(content):
             raise RecursionError

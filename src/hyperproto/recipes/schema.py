@@ -1,15 +1,17 @@
 """Recipe schema (pydantic, strict): every mistake is reported at once, with the nearest valid name."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.transforms import Transform
 
 WORDS = ("name", "description", "cost", "expected", "paper")  # of a recipe: they say what a run is, and change nothing
 
+PositiveInt = Annotated[int, Field(gt=0, lt=2**31)]
+NonNegativeInt = Annotated[int, Field(ge=0, lt=2**31)]
 Shot = NonNegativeInt | list[NonNegativeInt]  # 0: stored centres need no support in training
 SomeShot = PositiveInt | list[PositiveInt]
 
