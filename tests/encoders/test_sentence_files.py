@@ -319,7 +319,7 @@ def test_what_is_not_computed_is_refused_by_name(
 
 DAMAGED = [
     ("modules.json", lambda m: "[", "Expecting value"),
-    ("modules.json", lambda m: "[" * 100_000, "recursion"),
+    ("modules.json", lambda m: "[" * 100_000, "nested"),
     ("modules.json", lambda m: {"a": 1}, "it is no list of parts"),
     ("modules.json", lambda m: [{**m[0], "path": 3}], "path 3"),
     ("modules.json", lambda m: [m[0], {**m[1], "path": "../elsewhere"}], "'../elsewhere' is not a folder inside of"),
