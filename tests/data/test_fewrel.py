@@ -115,7 +115,7 @@ def test_holdout_of_a_single_file(folder: Path) -> None:
 def test_holdout_must_leave_something(folder: Path, count: int) -> None:
     with pytest.raises(ConfigError, match=rf"holdout={count} of the 8 relations in .* none to train on; keep fewer"):
         open_pool(f"fewrel:,holdout={count}", "train")
-    with pytest.raises(ConfigError, match="fewrel: holdout=few will not do; write a whole number from 0 on"):
+    with pytest.raises(ConfigError, match="fewrel: holdout=few will not do; write a whole number from 0 to"):
         open_pool("fewrel:,holdout=few", "train")
 
 

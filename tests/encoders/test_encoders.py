@@ -121,7 +121,7 @@ IMAGES = Pool(np.zeros((2, 28, 28), np.uint8), np.arange(2), ("x", "y"), name="i
 
 
 @pytest.mark.parametrize("name", ["conv4", "resnet12", "efficientnet-lite0", "identity"])
-@pytest.mark.parametrize(("pool", "kind"), [(WORDS, "list"), (RELATIONS, "dict"), (TEXTS, "str")])
+@pytest.mark.parametrize(("pool", "kind"), [(WORDS, "lists of words"), (RELATIONS, "dict"), (TEXTS, "texts")])
 def test_words_are_no_images(name: str, pool: Pool, kind: str) -> None:
     with pytest.raises(
         DataError, match=rf"{pool.name} \(all\): \w+ reads .*images, but the items are {kind}; choose an e"

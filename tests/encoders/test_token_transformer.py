@@ -205,7 +205,7 @@ def test_what_reads_what() -> None:
         r"noise \(all\): token-transformer reads sentences with a label for each word, but the items are ndarray of",
     ):
         resolve_encoder("bert", {}, images)
-    with pytest.raises(DataError, match=r"token-transformer reads sentences with a label for each word, but .* str"):
+    with pytest.raises(DataError, match=r"token-transformer reads sentences with a label for each word, but .* texts"):
         resolve_encoder("token-transformer:minilm", {}, texts)
     with pytest.raises(ConfigError, match="option 'layers': 'first' will not do"):
         resolve_encoder("token-transformer", {"layers": "first"}, POOL)

@@ -200,7 +200,10 @@ def test_runs_of_other_items_are_refused(
     glyph_run: Path, text_run: Path, glyphs: tuple[list[NDArray[np.uint8]], list[str]], tmp_path: Path
 ) -> None:
     register()
-    with pytest.raises(ConfigError, match=r"glyphs: its encoder 'conv4' does not read texts \(.*square images"):
+    with pytest.raises(
+        ConfigError,
+        match=r"glyphs: its encoder 'conv4' does not read texts \(.*reads images, but the items are texts; choose",
+    ):
         FewShotTextClassifier(encoder=glyph_run).fit(TEXTS, LABELS)
     with pytest.raises(ConfigError, match=r"its encoder 'sentence-transformer' does not read these images \("):
         FewShotImageClassifier(encoder=text_run).fit(*glyphs)

@@ -65,7 +65,8 @@ def test_every_public_name_is_covered() -> None:
     errors = {name for name in hyperproto.__all__ if name.endswith("Error")}
     missing = {*hyperproto.__all__} - errors - {"__version__"} - {name.partition(".")[0] for name in covered}
     assert not missing
-    assert {f"data {name}" for name in DATASETS.names()} <= covered
+    own = [name for name in DATASETS.names() if not name.startswith("tiny")]  # other tests register theirs
+    assert {f"data {name}" for name in own} <= covered
     assert {f"table {form}" for form in ("csv", "tsv", "jsonl", "parquet", "lines")} <= covered
 
 

@@ -37,7 +37,8 @@ def check_relations(pool: Pool, reader: str) -> None:
 def item_kind(item: object) -> str:
     """Say in a word or two what an item is."""
     shape = getattr(item, "shape", None)
-    return f"{type(item).__name__}" + ("" if shape is None else f" of shape {shape}")
+    words = {str: "texts", list: "lists of words", Relation: "sentences with two entities"}.get(type(item))
+    return words or f"{type(item).__name__}" + ("" if shape is None else f" of shape {shape}")
 
 
 _NO_LETTER_OR_DIGIT = re.compile(r"[\W_]+")  # accents too, once they stand by themselves
