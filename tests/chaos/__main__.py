@@ -16,7 +16,7 @@ from rich.table import Table
 from hyperproto.files import atomic_write
 from hyperproto.progress import progress_bar
 from tests.chaos.kills import PROBLEMS, Tally, kill_some
-from tests.chaos.together import loads_beside_writers, second_trainer, six_adds
+from tests.chaos.together import interrupts, loads_beside_writers, second_trainer, six_adds
 from tests.chaos.victims import VICTIMS
 from tests.fuzz.inputs import Samples
 from tests.fuzz.runner import prepare, remove, scratch
@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="SIGKILLs of processes at work, over all commands")
     parser.add_argument("--loads", type=int, default=1000, help="loads of a model beside two writers")
     parser.add_argument("--adds", type=int, default=3, help="how often six processes add to one model")
+    parser.add_argument("--interrupts", type=int, default=60, help="Ctrl-C at random moments of commands")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument(
         "--only", nargs="+", default=list(SHARES), choices=SHARES, metavar="NAME", help="kill only these"
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace, samples: Samples) -> tuple[dict[str, Tally]
             "second trainer": lambda: second_trainer(samples),
             "loads beside two writers": lambda: loads_beside_writers(samples, options.loads),
             "six adds at once": lambda: six_adds(samples, options.adds),
+            "Ctrl-C": lambda: interrupts(samples, options.interrupts, options.seed),
         }
         for number, (name, work) in enumerate(together.items()):
             show(number, len(together), name)
@@ -97,7 +99,12 @@ def _print(found: dict[str, Tally], seconds: float) -> None:
     table = Table("what", "trials", *columns, title=f"chaos, {seconds:.0f} s")
     for name, tally in found.items():
         trials = next(
-            (tally.counts[key] for key in ("trials", "loads", "adds", "second trainers") if tally.counts[key]), 0
+            (
+                tally.counts[key]
+                for key in ("trials", "loads", "adds", "second trainers", "interrupts")
+                if tally.counts[key]
+            ),
+            0,
         )
         table.add_row(name, str(trials), *(str(tally.counts[column]) for column in columns))
     table.add_row("all", "", *(str(sum(tally.counts[column] for tally in found.values())) for column in columns))

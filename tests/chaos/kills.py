@@ -32,7 +32,7 @@ class Tally:
             self.problems.append(f"{kind}: {words}")
 
 
-PROBLEMS = ("lost", "unloadable", "different", "drafts", "hangs")
+PROBLEMS = ("lost", "unloadable", "different", "drafts", "hangs", "tracebacks")
 
 
 def kill_some(

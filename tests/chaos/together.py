@@ -1,4 +1,4 @@
-"""Several processes at once, none of them killed: six `add`, two writers beside a reader, a second trainer."""
+"""Processes that are not killed: six `add` at once, two writers beside a reader, a second trainer; and Ctrl-C."""
 
 import os
 import signal
@@ -6,14 +6,17 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from random import Random
 
 import hyperproto
-from tests.chaos.kills import Tally
+from tests.chaos.kills import PATIENCE, Tally
 from tests.chaos.victims import Train, write_table
 from tests.fuzz.inputs import QUERIES, Samples
 from tests.fuzz.kinds import write_files
 from tests.fuzz.processes import PROGRAM, fork, program_environment
 from tests.fuzz.runner import remove, scratch
+
+PYTHON_STARTS, LATEST = 0.1, 4.0  # seconds between which Ctrl-C comes
 
 
 def six_adds(samples: Samples, times: int) -> Tally:
@@ -109,6 +112,40 @@ def second_trainer(samples: Samples) -> Tally:
         tally.wrong("lost", f"a second trainer ended with {code}: {told[-300:]}")
     if os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) != 0:
         tally.wrong("lost", f"the first trainer failed: {(home / 'first' / 'stderr').read_text()[-300:]}")
+    remove(home)
+    return tally
+
+
+def interrupts(samples: Samples, number: int, seed: int = 0) -> Tally:
+    """Ctrl-C at random moments of the installed program: it ends with 130 (or is done already), and says nothing.
+
+    The first moments are Python's own start, before any line of ours.
+    """
+    tally, random = Tally(), Random(f"interrupts:{seed}")
+    home = Path(tempfile.mkdtemp(prefix="chaos-", dir=scratch()))
+    write_files(home / "model", samples.models["bayes"])
+    commands = (
+        ["methods", "list"],
+        ["predict", "model", "-", "--format", "jsonl"],
+        ["evaluate", "--data", "glyphs", "--encoder", "identity", "--method", "protonet", "--episodes", "200000"],
+        ["train", "glyphs:protonet", "--out", "run", "-o", "training.steps=100000", "-o", "encoder.filters=4"],
+    )
+    for trial in range(number):
+        words = commands[trial % len(commands)]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with subprocess.Popen([PROGRAM, *words], cwd=home, env=program_environment(), **streams) as process:  # type: ignore[call-overload]
+            time.sleep(random.uniform(PYTHON_STARTS, LATEST))
+            process.send_signal(signal.SIGINT)
+            try:
+                told = process.communicate(timeout=PATIENCE)[1].decode()
+            except subprocess.TimeoutExpired:
+                process.kill()
+                tally.wrong("hangs", f"{words[0]} goes on after Ctrl-C")
+                continue
+        tally.counts["interrupts"] += 1
+        tally.counts[f"exit {process.returncode}"] += 1
+        if "Traceback" in told or process.returncode not in (0, 130, -signal.SIGINT):
+            tally.wrong("tracebacks", f"{words[0]} ends with {process.returncode} after Ctrl-C: {told[-300:]}")
     remove(home)
     return tally
 
