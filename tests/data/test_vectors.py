@@ -105,3 +105,17 @@ def test_a_head_that_claims_what_is_not_there_takes_no_memory(tmp_path: Path, sh
         DataError, match=r"giant\.npz: not a readable .*\(x should be \(.*\) of float32, .* there are 32\)"
     ):
         open_pool(f"vectors:{path}", split)
+
+
+def test_labels_of_characters_that_there_are_not(tmp_path: Path) -> None:
+    """A damaged array of strings, which NumPy hands out and Python cannot hold."""
+    y = np.frombuffer(np.array([97, 0x7FFFFFFF], np.uint32).tobytes(), dtype="<U1")
+    np.savez(tmp_path / "v.npz", x=np.eye(2), y=y)
+    with pytest.raises(DataError, match=r"not a readable .npz file of numbers and strings"):
+        open_pool(f"vectors:{tmp_path / 'v.npz'}", "all")
+
+
+def test_an_array_without_axes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "v.npz", x=np.float64(3.0), y=np.array([1, 2]), split=np.array(["test", "test"]))
+    with pytest.raises(DataError, match=r"v.npz"):
+        open_pool(f"vectors:{tmp_path / 'v.npz'}", "test")

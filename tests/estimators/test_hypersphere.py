@@ -319,3 +319,35 @@ def test_every_parameter_has_a_constraint_and_a_description() -> None:
     assert set(HypersphereClassifier._parameter_constraints) == names
     told = HypersphereClassifier.__doc__ or ""
     assert all(f"    {name} : " in told for name in names)
+
+
+def test_score_takes_one_label_and_one_weight_a_row() -> None:
+    model = HypersphereClassifier().fit(np.eye(2), ["a", "b"])
+    assert model.score(np.eye(2), ["a", "a"], [3, 1]) == 0.75
+    with pytest.raises(ValueError, match="should be a 1d array"):
+        model.score(np.eye(2), [["a", "b"], ["a", "b"]])
+    with pytest.raises(ValueError, match="every sample_weight is zero"):
+        model.score(np.eye(2), ["a", "b"], [0, 0])
+    with pytest.raises(ValueError, match=r"sample_weight\[1\] is 1e\+200; .* from 0 to 1e\+100"):
+        model.partial_fit(np.eye(2), ["a", "b"], sample_weight=[1, 1e200])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"region": {}}, "there is no region '{}'"),
+        ({"temperature": 10**400}, "temperature=1000.*: give 'auto' or a number above 0"),
+        ({"prior_ratio": 10**400}, "prior_ratio=1000.*: give a number above 0"),
+    ],
+)
+def test_parameters_that_no_float_can_hold(parameters: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        HypersphereClassifier(**parameters).fit(np.eye(2), ["a", "b"])
+
+
+@pytest.mark.parametrize("label", [float("nan"), ["x"], None])
+@pytest.mark.filterwarnings("ignore:coverage")
+def test_a_reject_label_is_a_label(label: Any) -> None:
+    model = HypersphereClassifier(coverage=0.5, reject_label=label).fit(np.eye(2), ["a", "b"])
+    with pytest.raises(ConfigError, match=r"reject_label=.*: give a string or a number"):
+        model.predict(np.eye(2))

@@ -116,7 +116,7 @@ def sentences(random: Random, folder: Path, samples: Samples) -> Trial:
         hyperproto.EntityTagger.load(folder / "tagger")
         model.partial_fit(queries, [["person"] * len(sentence) for sentence in queries])
 
-    return Trial(run, SKLEARN, words="sentences")
+    return Trial(run, SKLEARN, may_write=("tagger",), words="sentences")
 
 
 @kind("pools", "Pool", "OUTSIDE", "EpisodeSampler", "Episode", share=40)

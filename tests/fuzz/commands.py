@@ -57,7 +57,7 @@ def draw(number: int, folder: Path, samples: Samples) -> Command:
     [name] = random.choices(names, [COMMANDS[name][1] for name in names])
     made = COMMANDS[name][0](random, folder, samples)
     odd = random.random()
-    if odd < 0.12:  # a word that does not belong there
+    if odd < 0.12 and made.words:  # a word that does not belong there
         place = random.randrange(1, len(made.words) + 1)
         word = random.choice(
             ("--nothing", "-", "--", "--json", "--out", extreme_number_text(random), _word(extreme_string(random)))

@@ -71,7 +71,7 @@ def test_temperature_scales_the_loss_and_may_learn(task: Task) -> None:
     assert not warm.log_temperature.requires_grad
     torch.autograd.backward(cold.loss(task)["cls"])
     assert cold.log_temperature.grad is not None
-    with pytest.raises(ConfigError, match=r"temperature 0\.0 must be above 0"):
+    with pytest.raises(ConfigError, match=r"temperature 0\.0 must be a number above 0"):
         make_method("protonet", feature_shape=(6,), temperature=0.0)
 
 

@@ -42,7 +42,8 @@ class FileTree:
             self._archives[prefix] = ZipFile(path)
         except (BadZipFile, ValueError, NotImplementedError) as error:
             raise DataError(f"{path}: a damaged zip archive ({error}); fetch it again") from None
-        return [f"{prefix}{info.filename}" for info in self._archives[prefix].infolist() if not info.is_dir()]
+        names = [info.filename for info in self._archives[prefix].infolist()]
+        return [f"{prefix}{name}" for name in names if name and not name.endswith("/")]
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file; several threads may call this at once."""

@@ -2,7 +2,6 @@
 
 import math
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.data.filetree import DAMAGED_ZIP
 from hyperproto.data.pool import Pool, Progress
-from hyperproto.errors import DataError
+from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.files import open_file
 
 SUMMARY = "ready-made vectors from an .npz file with x (n, D), y (n,) and, optionally, split (n,)"
@@ -91,7 +89,9 @@ def _open(argument: str) -> Iterator[np.lib.npyio.NpzFile]:
     with open_file(path, missing=save) as file:
         try:
             yield _arrays(path, file)
-        except (*DAMAGED_ZIP, OverflowError, KeyError, struct.error) as error:  # what is said of damage, or of objects
+        except (HyperProtoError, MemoryError):
+            raise
+        except Exception as error:  # whatever is made of damage, or of objects: among them SystemError and TokenError
             raise DataError(f"{path}: not a readable .npz file of numbers and strings ({error}); {save}") from None
 
 

@@ -1,7 +1,7 @@
 """A language model that reads sentences word by word: one vector a word."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -54,7 +54,8 @@ class TokenTransformer(TransformerEncoder):
     def prepare(self, items: Sequence[Sequence[str]]) -> "WordWindows":
         """Tokenise all sentences in one call, or take them from the cache."""
         settings = {"encoder": self.name, "max_length": self.max_length}
-        arrays = cached_tokens(type(self), items, settings, self.tokenizer, lambda: self._windows(items))
+        names = [*(part.name for part in fields(WordWindows)), "offsets"]
+        arrays = cached_tokens(type(self), items, settings, self.tokenizer, names, lambda: self._windows(items))
         pieces = Ragged(arrays.pop("pieces"), arrays.pop("offsets"))
         return WordWindows(pieces=pieces, **arrays)
 

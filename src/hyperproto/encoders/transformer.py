@@ -200,7 +200,8 @@ class TextTransformer(TransformerEncoder):
     def prepare(self, items: Sequence[Any]) -> Tokens:
         """Tokenise all texts in one call, or take them from the cache, and say how many were too long."""
         settings = {"encoder": self.name, "max_length": self.max_length, **self.settings()}
-        arrays = cached_tokens(type(self), items, settings, self.tokenizer, lambda: self._tokenised(items))
+        names = ("pieces", "offsets", "starts", "lost")
+        arrays = cached_tokens(type(self), items, settings, self.tokenizer, names, lambda: self._tokenised(items))
         tokens = Tokens(Ragged(arrays["pieces"], arrays["offsets"]), arrays["starts"], arrays["lost"])
         if tokens.cut:
             warn(

@@ -58,9 +58,14 @@ FEW = 2000  # items: so few are tokenised as fast as they are looked up
 
 
 def cached_tokens(
-    reader: type[Encoder], texts: Sequence[Any], settings: object, tokenizer: Any, make: Callable[[], Arrays]
+    reader: type[Encoder],
+    texts: Sequence[Any],
+    settings: object,
+    tokenizer: Any,
+    names: Sequence[str],
+    make: Callable[[], Arrays],
 ) -> Arrays:
-    """Return what `make` returns, from the cache folder where it was made before.
+    """Return what `make` returns, arrays of these `names`, from the cache folder where it was made before.
 
     The key holds all that the arrays follow from: the texts and settings (both as JSON), the tokenizer as it stands,
     and the code of the encoder that reads them. A damaged file is made again; a folder that cannot be written to costs
@@ -70,7 +75,7 @@ def cached_tokens(
     if code is None:
         return make()
     path = cache_dir() / "tokens" / f"{_key(code, texts, settings, tokenizer)}.npz"
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, names)
     if arrays is None:
         arrays = make()
         with suppress(OSError):

@@ -28,7 +28,7 @@ from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.tables import OpenTable, RowWriter, open_table
 from hyperproto.estimators.text import text_problem
-from hyperproto.files import atomic_write, is_utf8
+from hyperproto.files import atomic_write, is_there, is_utf8
 
 MOST = 10  # wrong rows that a message names
 PREDICTED = ("predicted", "probability")
@@ -67,7 +67,7 @@ def fit(
     >>> model.predict(["Where is my card?"])  # doctest: +SKIP
     """
     source = fspath(examples)
-    model = new_classifier(encoder, Path(source).is_dir(), **settings)
+    model = new_classifier(encoder, is_there(source) and Path(source).is_dir(), **settings)
     items, labels = read_examples(model, source, text, label, format)
     with _bar(model, bar):
         model.fit(items, labels)
@@ -166,7 +166,7 @@ def read_examples(
     check_label: Callable[[str | int], None] | None = None,
 ) -> Examples:
     """Read items such as `model` takes, and their labels; `check_label` may refuse one by a ValueError."""
-    if Path(source).is_dir():
+    if is_there(source) and Path(source).is_dir():
         if kind_of(model).items != "image":
             raise ConfigError(
                 f"{source}: a folder is read as images by class, and this model takes {kind_of(model).items}s; "

@@ -1,6 +1,7 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from numbers import Real
 from operator import attrgetter
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import assert_all_finite
 from sklearn.utils._param_validation import Interval, StrOptions, make_constraint
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import storage
 from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
-from hyperproto.estimators.memory import Memory, encode, label_array, plain_labels
+from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_array, plain_labels
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
@@ -30,6 +31,7 @@ from hyperproto.transforms import TRANSFORMS
 
 Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights
 
+HEAVIEST = 1e100  # a weight, or another number that is given: products of larger ones overflow
 FLOATS = [np.float64, np.float32]  # float32 stays as it is, anything else becomes float64
 KINDS = {"fit_mode": "fit mode", "feature_transform": "transform", "radius_distance": "radius_distance"}
 GIVE = {
@@ -275,9 +277,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows that are given their label; a rejected row is right if its label is the reject label."""
-        predicted, y = self.predict(X), np.asarray(plain_labels(y))
+        predicted, y = self.predict(X), column_or_1d(plain_labels(y), warn=True)
         check_consistent_length(predicted, y, sample_weight)
-        return float(np.average(predicted == y, weights=sample_weight))
+        weights = None if sample_weight is None else _weights(sample_weight, len(predicted))
+        return float(np.average(predicted == y, weights=weights))
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -480,7 +483,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
         """Check examples; one that scikit-learn has seen before is recognised quickly."""
         y = plain_labels(y)
-        quick = np.asarray(y) if not reset and self._is_plain(X) else None
+        quick = None
+        if not reset and self._is_plain(X):
+            with suppress(ValueError):  # rows of different lengths, which scikit-learn refuses below
+                quick = np.asarray(y)
         if quick is not None and quick.shape == X.shape[:1] and quick.dtype.kind in "iubU":
             y = quick
         else:
@@ -494,6 +500,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         label = self.reject_label
         if isinstance(label, str) and label == "auto":
             label = "none of these" if any(isinstance(name, str) for name in classes.tolist()) else -1
+        if not isinstance(label, LABEL_TYPES) or label != label:
+            raise ConfigError(f"reject_label={label!r}: give a string or a number")
         if label in classes.tolist():
             raise ConfigError(
                 f"reject_label={label!r} is also a class; choose another, so that the two can be told apart"
@@ -515,9 +523,12 @@ def _weights(sample_weight: Any, size: int) -> NDArray[np.float64] | None:
     weights = np.full(size, weights) if weights.ndim == 0 else weights
     if weights.shape != (size,):
         raise ValueError(f"sample_weight has shape {weights.shape}, and there are {size} rows; give one number a row")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        wrong = int(np.flatnonzero(~np.isfinite(weights) | (weights < 0))[0])
-        raise ValueError(f"sample_weight[{wrong}] is {weights[wrong]}; a weight is how often a row counts: 0 or more")
+    fits = (weights >= 0) & (weights <= HEAVIEST)
+    if not fits.all():
+        wrong = int(np.argmin(fits))
+        raise ValueError(
+            f"sample_weight[{wrong}] is {weights[wrong]}; a weight is how often a row counts: from 0 to {HEAVIEST:g}"
+        )
     if not weights.any():
         raise ValueError("every sample_weight is zero, so there is nothing to learn from; give one above 0")
     return None if (weights == 1).all() else weights
@@ -553,12 +564,13 @@ def _scales_rows(chosen: Any, form: ClosedForm) -> bool:
 
 def _check_parameters(chosen: Any) -> None:
     """Hold each parameter to its constraints, in our own words."""
-    if chosen.region not in REGIONS:
+    if not isinstance(chosen.region, str) or chosen.region not in REGIONS:
         raise ConfigError(unknown_name("region", str(chosen.region), REGIONS))
     for name in PARAMETERS:
         value, allowed = getattr(chosen, name), HypersphereClassifier._parameter_constraints[name]
         number_wanted = isinstance(value, bool) and "boolean" not in allowed
-        if number_wanted or not any(make_constraint(each).is_satisfied_by(value) for each in allowed):
+        too_large = isinstance(value, int) and abs(value) > HEAVIEST
+        if number_wanted or too_large or not any(make_constraint(each).is_satisfied_by(value) for each in allowed):
             names = allowed[0].options if isinstance(allowed[0], StrOptions) and name in KINDS else ()
             told = unknown_name(KINDS[name], str(value), names) if names else f"{name}={value!r}: give {GIVE[name]}"
             raise ConfigError(told)

@@ -152,7 +152,7 @@ def identity_problems(encoder: Any) -> Iterator[str]:
     """Say what is wrong with the identity of an encoder, as a file has it; what follows the first may not matter."""
     if not (isinstance(encoder, dict) and isinstance(encoder.get("name"), str)):
         yield f"its encoder is {encoder!r}, which has no name"
-    if not isinstance(encoder.get("options"), dict) or not isinstance(encoder.get("sha256"), str | None):
+    if not isinstance(encoder.get("options"), dict) or not isinstance(encoder.get("sha256", 0), str | None):
         yield "its encoder has no options, or no checksum of weights"
     ratios = encoder.get("prior_ratio", {})
     if not isinstance(ratios, dict) or not all(_is_number(ratio) and ratio > 0 for ratio in ratios.values()):

@@ -164,11 +164,12 @@ def _parquet(source: str) -> OpenTable:
         while True:
             try:
                 batch = next(batches, None)
+                found = None if batch is None else batch.to_pylist()
             except Exception as error:  # likewise
                 raise _damaged_parquet(source, error) from None
-            if batch is None:
+            if found is None:
                 return
-            for row in batch.to_pylist():
+            for row in found:
                 number += 1
                 yield number, row
 

@@ -326,6 +326,9 @@ def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
 
     if not isinstance(tagger.options, Mapping | None):
         raise ConfigError(f"options={tagger.options!r}: give a mapping of names to values, such as {{'path': True}}")
+    for name in ("method", "fit_mode", "feature_transform"):
+        if not isinstance(value := getattr(tagger, name), str | None):
+            raise ConfigError(f"{name}={value!r}: give a name, or None")
     method, options, transform = tagger.method, dict(tagger.options or {}), tagger.feature_transform
     if method is None and (source.method is None or tagger.fit_mode is None):
         method, transform, options = METHOD, transform or TRANSFORM, {**OPTIONS, **options}

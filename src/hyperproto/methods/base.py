@@ -24,6 +24,7 @@ TRAITS = {
     "translation-free": "moving all vectors by the same amount changes no answer",
 }
 Reads = Literal["vectors", "maps", "items"]
+LEAST_TEMPERATURE = 1e-30  # and its inverse is the largest: float32 has no room for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +85,8 @@ class Method(nn.Module):
         self.shot = shot
         self.fit = self._checked(self.fits[0] if fit is None else fit)
         temperature = self.start_temperature if temperature is None else temperature
-        if temperature <= 0:
-            raise ConfigError(f"temperature {temperature} must be above 0")
+        if not LEAST_TEMPERATURE <= temperature <= 1 / LEAST_TEMPERATURE:
+            raise ConfigError(f"temperature {temperature} must be a number above 0, such as 1.0")
         log_temperature = torch.tensor(float(temperature)).log()
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
 
