@@ -123,10 +123,14 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A memory at one moment. No later change reaches it, so any number of threads may read it."""
+    """A memory at one moment, its classes in the order of their labels.
 
-    labels: tuple[Any, ...]  # by slot
-    moments: Moments  # of each slot
+    No later change reaches it, so any number of threads may read it.
+    """
+
+    labels: NDArray[Any]  # (N,)
+    order: Indices  # (N,) the slot of each class
+    moments: Moments
     unit: bool
     examples: Examples | None
 
@@ -155,9 +159,10 @@ class Memory:
         """The memory as it is now. Statistics are copied; examples are shared, as no change writes to their rows."""
         with self.lock:
             self._settle()
-            moments = Moments(self._count.view.copy(), self._mean.view.copy(), self._squares.view.copy())
+            order = sort_order(self.labels)
+            labels = label_array(self.labels[slot] for slot in order)
             examples = None if self.support is None else self.support.snapshot()
-            return Snapshot(tuple(self.labels), moments, self.unit, examples)
+            return Snapshot(labels, order, self._moments(order), self.unit, examples)
 
     @property
     def n_features(self) -> int:
@@ -263,7 +268,7 @@ class Memory:
         other = other.copy()  # as it is now; two that absorb each other must not wait for each other
         with self.lock:
             slots = self._slots(other.labels)
-            self._put(slots, self._moments(slots).merged(other.snapshot().moments))
+            self._put(slots, self._moments(slots).merged(other._moments(np.arange(len(other.labels)))))
             if self.support is not None and other.support is not None:
                 self.items |= {self.support.given + number: item for number, item in other.items.items()}
                 theirs = other.support

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +19,9 @@ from hyperproto.estimators.confidence import (
     plausible_sets,
     support_temperature,
 )
-from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, label_array, sort_order, unit_rows
+from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, unit_rows
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
-from hyperproto.regions.arrays import Doubles, Floats, Indices
+from hyperproto.regions.arrays import Doubles, Floats
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
@@ -42,15 +43,10 @@ class Model:
         self.centered = parameters["feature_transform"] == "center-unit"
         self._casts: dict[tuple[str, np.dtype[Any]], LinearForm] = {}
 
-    @cached_property
-    def order(self) -> Indices:
-        """The slot of each class (N,)."""
-        return sort_order(self.memory.labels)
-
-    @cached_property
+    @property
     def classes(self) -> NDArray[Any]:
         """The labels (N,)."""
-        return label_array(self.memory.labels[slot] for slot in self.order)
+        return self.memory.labels
 
     @cached_property
     def mean(self) -> Doubles:
@@ -76,8 +72,8 @@ class Model:
         if self.centered:
             stats = self.stats
             return Moments(stats.count, stats.mean, stats.squares)
-        count, mean, squares = (getattr(self.memory.moments, part)[self.order] for part in ("count", "mean", "squares"))
-        return Moments(count, mean if self.origin is None else mean - self.origin, squares)
+        moments = self.memory.moments
+        return moments if self.origin is None else replace(moments, mean=moments.mean - self.origin)
 
     @property
     def means(self) -> Doubles:
@@ -89,11 +85,11 @@ class Model:
     def stats(self) -> FlatStatistics:
         """The same with the examples."""
         examples = self.examples
-        labels, rows = np.argsort(self.order)[examples.slots], examples.rows
+        labels, rows = np.argsort(self.memory.order)[examples.slots], examples.rows
         if not self.centered:
             return FlatStatistics.of(self._from_origin(rows), labels, examples.weights, self.moments)
         rows = centered_unit_rows(rows, self.mean)
-        moments = moments_of(rows, labels, examples.weights, len(self.order))
+        moments = moments_of(rows, labels, examples.weights, len(self.classes))
         return FlatStatistics.of(rows, labels, examples.weights, moments)
 
     @cached_property
@@ -171,7 +167,7 @@ class Model:
     @cached_property
     def expected(self) -> Expected:
         """How it will do, as far as the examples tell."""
-        way, coverage = len(self.order), self.parameters["coverage"]
+        way, coverage = len(self.classes), self.parameters["coverage"]
         if self.memory.examples is None:
             return Expected(None, None, None, way, 0, "store_support=False keeps no examples to leave out")
         sets = None if coverage is None else plausible_sets(self.conformal, self.thresholds)
@@ -188,7 +184,7 @@ class Model:
 
     def each_block(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
         """Rows as the region sees them, in blocks, with their places."""
-        return ((part, self.prepare(X[part])) for part in blocks(len(X), len(self.order)))
+        return ((part, self.prepare(X[part])) for part in blocks(len(X), len(self.classes)))
 
     def prepare(self, X: Floats) -> Floats:
         """Rows as the region sees them."""
