@@ -55,8 +55,10 @@ def test_readers_never_fail_while_others_save(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         writing = [pool.submit(save, model) for model in models]
         reading = [pool.submit(load) for _ in range(2)]
-        seen = set().union(*(each.result() for each in reading))
-        done.set()
+        try:
+            seen = set().union(*(each.result() for each in reading))
+        finally:
+            done.set()
         for each in writing:
             each.result()
     assert seen <= wanted

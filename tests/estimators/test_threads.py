@@ -117,11 +117,13 @@ def test_readers_see_the_old_or_the_new_model_while_examples_come_and_go() -> No
 
     with ThreadPoolExecutor(THREADS) as pool:
         readers = [pool.submit(read) for _ in range(THREADS - 1)]
-        for _ in range(30):
-            model.partial_fit(more, labels)
-            model.predict(x[:1])
-            model.remove_class("new")
-        done.set()
+        try:
+            for _ in range(30):
+                model.partial_fit(more, labels)
+                model.predict(x[:1])
+                model.remove_class("new")
+        finally:
+            done.set()
         seen = set().union(*(reader.result() for reader in readers))
     assert seen <= legal
     assert seen
@@ -160,12 +162,14 @@ def test_what_is_pickled_while_others_add_is_whole() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
-        for _ in range(20):
-            again = pickle.loads(pickle.dumps(model))
-            rows = len(again._memory.support)
-            assert again.counts_.sum() == rows
-            assert (rows - 60) % 7 == 0
-        done.set()
+        try:
+            for _ in range(20):
+                again = pickle.loads(pickle.dumps(model))
+                rows = len(again._memory.support)
+                assert again.counts_.sum() == rows
+                assert (rows - 60) % 7 == 0
+        finally:
+            done.set()
         writing.result()
 
 
