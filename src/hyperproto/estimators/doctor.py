@@ -170,7 +170,7 @@ def diagnose(model: Model) -> Diagnosis:
         outlying=_outlying(model, labels),
         mislabelled=_mislabelled(model, labels),
         would_gain_most=labels[int(gain.argmax())],
-        plane=Plane.of(stats, _numbers(model), _drawn(reports)),
+        plane=Plane.of(stats, model.examples.numbers, _drawn(reports)),
     )
 
 
@@ -195,7 +195,7 @@ def _outlying(model: Model, labels: list[Any]) -> tuple[OutlyingExample, ...]:
     middle = np.median(known)
     limit = middle + OUTLYING * 1.4826 * np.median(np.abs(known - middle))
     far = np.flatnonzero(np.isfinite(scores) & (scores > limit))
-    numbers = _numbers(model)
+    numbers = model.examples.numbers
     return tuple(
         OutlyingExample(int(numbers[i]), labels[model.stats.labels[i]], float(scores[i]))
         for i in far[np.argsort(-scores[far], kind="stable")]
@@ -204,7 +204,7 @@ def _outlying(model: Model, labels: list[Any]) -> tuple[OutlyingExample, ...]:
 
 def _mislabelled(model: Model, labels: list[Any]) -> tuple[MislabelledExample, ...]:
     """Examples whose label the others doubt; of very many, those farthest from their class are looked at."""
-    stats, numbers, found = model.stats, _numbers(model), []
+    stats, numbers, found = model.stats, model.examples.numbers, []
     judged = np.flatnonzero(model.left_out.has_siblings)
     if len(labels) == 1 or not len(judged):
         return ()
@@ -221,11 +221,6 @@ def _mislabelled(model: Model, labels: list[Any]) -> tuple[MislabelledExample, .
             example = int(numbers[index[row]])
             found.append(MislabelledExample(example, labels[own[row]], labels[best[row]], float(odds[row])))
     return tuple(sorted(found, key=lambda report: -report.odds))
-
-
-def _numbers(model: Model) -> Any:
-    """The number of each example."""
-    return model.examples.numbers
 
 
 @dataclass(frozen=True, eq=False)
