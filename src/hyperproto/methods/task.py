@@ -12,6 +12,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Features, Units, moved
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode
+from hyperproto.errors import ConfigError
 
 PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit of none of the classes
 
@@ -71,7 +72,24 @@ class Task:
 
     def counts(self) -> Tensor:
         """How many support units each class has, (B, N)."""
-        return (self.support_y[..., None] == torch.arange(self.way, device=self.support_y.device)).sum(-2)
+        return self.members().sum(-2).long()
+
+    def members(self) -> Tensor:
+        """Which class each support unit is of, (B, S, N), as floats of the support's type; padding is of none."""
+        classes = torch.arange(self.way, device=self.support_y.device)
+        return (self.support_y[..., None] == classes).to(self.support)
+
+    def by_class(self) -> Tensor:
+        """Arrange the support by class, (B, N, K, *feature_shape), each class in its order; all must have K examples."""
+        counts = self.counts()
+        shot = int(counts[0, 0])
+        if not bool((counts == shot).all()) or not shot:
+            found = ", ".join(map(str, sorted(set(counts.flatten().tolist()))))
+            raise ConfigError(f"classes with different numbers of examples ({found}); this method needs equal shots")
+        last = self.support_y.masked_fill(self.support_y < 0, self.way)
+        order = last.argsort(dim=1, stable=True)[:, : self.way * shot]  # (B, N K)
+        rows = torch.arange(len(order), device=order.device)[:, None]
+        return self.support[rows, order].unflatten(1, (self.way, shot))
 
     def support_items(self) -> Tensor:
         """Which item of its episode each support unit is of, (B, S); padding is of none there is."""
