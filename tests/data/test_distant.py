@@ -179,7 +179,7 @@ def test_other_files_to_leave_out(fewrel: Path, tmp_path: Path) -> None:
 def test_an_ambiguous_pair_does_not_hide_an_evaluation_relation(fewrel: Path, tmp_path: Path) -> None:
     triples = "Q1\tknew\tQ2\nQ1\ttaught\tQ2\nQ2\tborn in\t3\n"
     options = {"without_relations": "fewrel", "ambiguous": "keep"}
-    corpus, content = labelled(tmp_path, numbered(2), triples, **options)
+    corpus, _ = labelled(tmp_path, numbered(2), triples, **options)
     assert (corpus.of_evaluation, corpus.kept) == (2, {"born in": 2, "taught": 2})
 
 
@@ -199,6 +199,10 @@ def test_without_fewrel_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not (tmp_path / "corpus.json").exists()
 
 
+def linked(entity: dict[str, Any]) -> dict[str, Any]:
+    return {"tokens": ["a", "b"], "entities": [entity]}
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -210,17 +214,17 @@ def test_without_fewrel_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ({"tokens": ["\ud800"], "entities": []}, "half a character (a lone surrogate) in its words, ids or names"),
         ({"tokens": ["a"], "entities": {}}, "entities is {}, not a list"),
         ({"tokens": ["a"], "entities": [3]}, "entity 0 is 3, not an object with an id"),
-        ({"tokens": ["a"], "entities": [{"start": 0, "end": 1}]}, "entity 0 is {'end': 1, 'start': 0}, not an object with"),
+        ({"tokens": ["a"], "entities": [{"end": 1}]}, "entity 0 is {'end': 1}, not an object with an id"),
         *(
-            ({"tokens": ["a"], "entities": [{"id": own, "positions": [0]}]}, f"the id of entity 0 is {own!r}, not a string")
+            (linked({"id": own, "positions": [0]}), f"the id of entity 0 is {own!r}, not a string or a whole number")
             for own in ("", " ", None, 1.5, True, ["Q1"])
         ),
         *(
-            ({"tokens": ["a", "b"], "entities": [{"id": "q", "positions": given}]}, f"entity 0 is at {shown}; positions are")
-            for given, shown in (([], []), ([2], [2]), ([[0], [1, 0]], [1, 0]), ("0", "'0'"), ([0, [1]], [0, [1]]), ([[]], []))
+            (linked({"id": "q", "positions": given}), f"entity 0 is at {shown}; positions are at least one, rising")
+            for given, shown in (([], []), ([2], [2]), ([[0], [1, 0]], [1, 0]), ("0", "'0'"), ([0, [1]], [0, [1]]))
         ),
         *(
-            ({"tokens": ["a", "b"], "entities": [{"id": "q", **given}]}, "entity 0 has start ")
+            (linked({"id": "q", **given}), "entity 0 has start ")
             for given in ({}, {"start": 0}, {"start": 1, "end": 1}, {"start": 0, "end": 3}, {"start": True, "end": 2},
                           {"start": -1, "end": 1}, {"start": 0, "end": 10**30})
         ),
@@ -270,8 +274,8 @@ def test_triples_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read_triples(path)
     head, *problems = str(caught.value).splitlines()
-    assert head.endswith("4 problem(s); nothing is written; mend or remove the lines named here (a line is head, relation "
-                         "and tail, parted by tabs)")  # fmt: skip
+    assert "4 problem(s)" in head
+    assert head.endswith("(a line is head, relation and tail, parted by tabs)")
     assert problems[0] == "- line 2: 'Q1 P1 Q2' has 1 column(s)"
     assert problems[1].endswith("has 3 column(s), one blank")
     assert problems[3] == "- line 5: not UTF-8 text (invalid start byte at byte 0)"
@@ -281,8 +285,8 @@ def test_triples_that_are_none(tmp_path: Path) -> None:
 
 
 def test_nothing_left_says_why(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no instance is left \(sentences read: 2; without a triple: 2\); nothing is writ"
-                       r"ten; do both files name entities by the same ids\?"):  # fmt: skip
+    words = r"no instance is left \(sentences read: 2; without a triple: 2\); nothing is written; do both files name "
+    with pytest.raises(DataError, match=words):
         labelled(tmp_path, numbered(2), "a\tr\tb\n")
     with pytest.raises(DataError, match=r"of 1 relations with too few: 2\); .*; loosen --least, --without or"):
         labelled(tmp_path, numbered(2), "Q1\tr\tQ2\n", least=3)
@@ -294,8 +298,8 @@ def test_nothing_left_says_why(tmp_path: Path) -> None:
 def test_options_that_will_not_do(tmp_path: Path) -> None:
     one = numbered(1)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"most": 0}, "--most 0: instances of a relation; write a whole number from 1 on"),
-        ({"least": "a"}, "--least 'a': instances"),
+        ({"most": 0}, "--most 0: how many instances of a relation; write a whole number from 1 on"),
+        ({"least": "a"}, "--least 'a': how many"),
         ({"most": 2, "least": 3}, "--least 3 is more than --most 2: every relation would be left out"),
         ({"ambiguous": "kep"}, "--ambiguous: there is no choice 'kep'; did you mean 'keep'"),
     ]
@@ -313,11 +317,11 @@ def test_options_that_will_not_do(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_sentences(tmp_path: Path) -> None:
-    """With a `most`, twenty times as many sentences take no more memory."""
+    """With a `most`, fifteen times as many sentences take no more memory."""
     import tracemalloc
 
     peaks = []
-    for count in (500, 10_000):
+    for count in (200, 3000):
         given = write(tmp_path, numbered(count), "Q1\tknew\tQ2\n")
         tracemalloc.start()
         label_by_triples(*given, tmp_path / "corpus.json", without=None, without_relations=None, most=50)
