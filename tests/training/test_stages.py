@@ -80,7 +80,7 @@ def test_a_run_may_start_from_the_folder_of_another(two_stages: str, vectors_fil
 
 def test_a_start_hands_on_last_weights_and_heads(two_stages: str, tmp_path: Path) -> None:
     """With a learning rate that moves nothing, the second stage holds what the first ended with, to the last bit."""
-    first = train(load_recipe(f"{two_stages}:classifier", ["training.validate_every=7"]), tmp_path / "first")
+    first = train(load_recipe(f"{two_stages}:classifier", ["training.validate_every=1"]), tmp_path / "first")
     stage = f"start={{recipe='{first.folder}', weights='last', heads=['weight']}}"
     still = ["optim.encoder.name='sgd'", "optim.encoder.lr=1e-30", stage]
     recipe = load_recipe(f"{two_stages}:classifier", [*still, "training.steps=1", "training.seed=5"])
