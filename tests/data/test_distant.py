@@ -270,15 +270,16 @@ def test_triples_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "triples.tsv"
     path.write_bytes(b"\xef\xbb\xbfQ1\tP1\tQ2\r\nQ1\tP0\tQ2\n\nQ1\tP1\tQ3\n")
     assert read_triples(path) == {"Q1": {"Q2": ("P0", "P1"), "Q3": ("P1",)}}
-    path.write_bytes(b"Q1\tP1\tQ2\nQ1 P1 Q2\nQ1\t\tQ2\nQ1\tP1\tQ2\tP3\n\xff\n")
+    path.write_bytes(b"Q1\tP1\tQ2\nQ1 P1 Q2\nQ1\t\tQ2\nQ1\tP1\tQ2\tP3\n\xff\na\ttokens\tb\n")
     with pytest.raises(DataError) as caught:
         read_triples(path)
     head, *problems = str(caught.value).splitlines()
-    assert "4 problem(s)" in head
+    assert "5 problem(s)" in head
     assert head.endswith("(a line is head, relation and tail, parted by tabs)")
     assert problems[0] == "- line 2: 'Q1 P1 Q2' has 1 column(s)"
     assert problems[1].endswith("has 3 column(s), one blank")
     assert problems[3] == "- line 5: not UTF-8 text (invalid start byte at byte 0)"
+    assert problems[4].startswith("- line 6: no relation can be called tokens in FewRel's format")
     path.write_text("\n")
     with pytest.raises(DataError, match=r"triples\.tsv: no triples in it; write head, relation and tail"):
         read_triples(path)

@@ -254,6 +254,9 @@ def read_triples(path: Path) -> Triples:
         if len(parts) != 3 or not all(part.strip() for part in parts):
             problems.add(number, f"{short(line)} has {len(parts)} column(s)" + ", one blank" * (len(parts) == 3))
             continue
+        if parts[1].strip() == "tokens":
+            problems.add(number, "no relation can be called tokens in FewRel's format; give it another name")
+            continue
         head, relation, tail = (shared.setdefault(part, part) for part in map(str.strip, parts))
         tails = triples.setdefault(head, {})
         several = tuple(sorted({*tails.get(tail, ()), relation}))
