@@ -21,6 +21,7 @@ METHODS = Registry(
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
+        "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "structshot": "hyperproto.methods.nnshot:StructShot",

@@ -51,6 +51,7 @@ class Method(nn.Module):
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
     needs_support: bool = True  # whether training episodes must have a support set
+    needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
     start_temperature: ClassVar[float] = 1.0
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
 
