@@ -43,7 +43,7 @@ def tag(name: str, episodes: list[Episode], noise: float = 0.5, **options: Any) 
 EPISODES = GreedySampler(POOL, way=3, shot=2, query=2).draw(12)
 
 
-UNTRAINED = [name for name in METHODS.names() if "untrained" in METHODS.get(name).traits]
+UNTRAINED = [name for name in METHODS.names() if {"untrained", "unequal-shots"} <= METHODS.get(name).traits]
 
 
 @pytest.mark.parametrize(("name", "fit"), [(name, fit) for name in UNTRAINED for fit in METHODS.get(name).fits])

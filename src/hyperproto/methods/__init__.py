@@ -23,6 +23,7 @@ METHODS = Registry(
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
+        "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "structshot": "hyperproto.methods.nnshot:StructShot",
