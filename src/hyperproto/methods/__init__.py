@@ -20,6 +20,7 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "mtb": "hyperproto.methods.mtb:MTB",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
