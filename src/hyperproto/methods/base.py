@@ -104,6 +104,10 @@ class Method(nn.Module):
         """Return the parts of the training loss by name; their sum is minimised."""
         return {"cls": self.cross_entropy(self(task), task)}
 
+    def opponent_loss(self, task: Task) -> dict[str, Tensor]:
+        """Return the parts of the second player's loss, for its groups (`Group.opponent`); vectors are constants."""
+        return {}
+
     def doubt(self, task: Task, scores: Tensor) -> Tensor | None:
         """Score each query for "none of these", (B, Q), higher is likelier; None: as the decision does."""
         return None

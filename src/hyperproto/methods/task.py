@@ -80,7 +80,7 @@ class Task:
         return (self.support_y[..., None] == classes).to(self.support)
 
     def by_class(self) -> Tensor:
-        """Arrange the support by class, (B, N, K, *feature_shape), each class in its order; all must have K examples."""
+        """Arrange the support by class, (B, N, K, *feature_shape), in its order; all classes must have K examples."""
         counts = self.counts()
         shot = int(counts[0, 0])
         if not bool((counts == shot).all()) or not shot:
@@ -89,7 +89,7 @@ class Task:
         last = self.support_y.masked_fill(self.support_y < 0, self.way)
         order = last.argsort(dim=1, stable=True)[:, : self.way * shot]  # (B, N K)
         rows = torch.arange(len(order), device=order.device)[:, None]
-        return self.support[rows, order].unflatten(1, (self.way, shot))
+        return self.support[rows, order].reshape(len(order), self.way, shot, *self.support.shape[2:])
 
     def support_items(self) -> Tensor:
         """Which item of its episode each support unit is of, (B, S); padding is of none there is."""
@@ -104,6 +104,10 @@ class Task:
         real = (self.support_y >= 0).to(self.support)
         share = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, S)
         return torch.einsum("bs,bs...->b...", share, self.support)[:, None]
+
+    def detached(self) -> "Task":
+        """The same vectors as constants: no gradient reaches the encoder."""
+        return replace(self, support=self.support.detach(), query=self.query.detach())
 
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""

@@ -15,14 +15,16 @@ from hyperproto.encoders import default_device
 from hyperproto.episodes import BatchSampler, Episode
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError, DataError, NonFiniteError
-from hyperproto.methods import Group
+from hyperproto.methods import Group, Task
 from hyperproto.problems import Measurement, make_sampler
-from hyperproto.recipes import Recipe, run_name
+from hyperproto.recipes import Recipe, Start, run_name
 from hyperproto.training.checkpoint import (
+    MODEL,
     WAY_OUT,
     fill,
     load_model,
     load_tensors,
+    model_tensors,
     optimiser_tensors,
     restore_optimisers,
     save_tensors,
@@ -91,14 +93,15 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
     return run
 
 
-def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress | None) -> Run | None:
-    """Find, or train, the run whose encoder this one starts from; a run that has a checkpoint has started already."""
-    if not recipe.start or run.checkpoint.exists():
+def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress | None) -> tuple[Run, Start] | None:
+    """Find, or train, the run that this one starts from; a run that has a checkpoint has started already."""
+    stage = recipe.stage_before
+    if stage is None or run.checkpoint.exists():
         return None
-    if Run(recipe.start).config.exists():
-        return Run(recipe.start)
-    first = load_recipe(recipe.start)
-    return train(first, run.folder.parent / run_name(recipe.start), on_step, on_data)
+    if Run(stage.recipe).config.exists():
+        return Run(stage.recipe), stage
+    first = load_recipe(stage.recipe)
+    return train(first, run.folder.parent / run_name(stage.recipe), on_step, on_data), stage
 
 
 def _train(
@@ -106,7 +109,7 @@ def _train(
     pool: Pool,
     validation: Validator,
     run: Run,
-    start: Run | None,
+    start: tuple[Run, Start] | None,
     on_step: OnStep | None,
     locks: ExitStack,
 ) -> None:
@@ -127,9 +130,12 @@ def _train(
     else:
         state = State()
         if start is not None:
-            learner.take_encoder(start.load()[0], start.folder)
+            before = start[0].load(start[1].weights)[0]
+            learner.take_encoder(before, start[0].folder)
         torch.manual_seed(config.seed)
         learner.setup(pool)
+        if start is not None:
+            learner.take_heads(before, start[1].heads, start[0].folder)
     run.cut_metrics(state.metrics_length)
 
     # Learning phase
@@ -141,10 +147,15 @@ def _train(
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
         with _told_at_step(step + 1, run):
-            losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
-            loss = torch.stack(list(losses.values())).sum()
+            task = learner.task(*learner.collate(pool, episodes))
             set_rates(scheduled, rate(config, step))
-            _update(optimisers, loss, groups, recipe)  # z, eps and f
+            told = _opponent_step(learner, task, optimisers, groups, recipe)
+            with _held_constant(groups):
+                losses = learner.method.loss(task)  # L_cls (and L_dis)
+                loss = torch.stack(list(losses.values())).sum()
+                players = {name: group for name, group in groups.items() if not group.opponent}
+                _update(optimisers, loss, players, recipe)  # z, eps and f
+            losses |= told
             state = replace(state, step=step + 1)
 
             row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
@@ -193,17 +204,42 @@ def _told_at_step(step: int, run: Run) -> Iterator[None]:
         ) from None
 
 
+def _opponent_step(
+    learner: Learner, task: Task, optimisers: dict[str, Optimizer], groups: dict[str, Group], recipe: Recipe
+) -> dict[str, Tensor]:
+    """Let the second player of a game move first, on features that are constants to it; return its loss by parts."""
+    opponents = {name: group for name, group in groups.items() if group.opponent}
+    losses = learner.method.opponent_loss(task.detached()) if opponents else {}
+    if losses:
+        _update(optimisers, torch.stack(list(losses.values())).sum(), opponents, recipe)
+    return losses
+
+
+@contextmanager
+def _held_constant(groups: dict[str, Group]) -> Iterator[None]:
+    """Let no gradient reach the second player's parameters."""
+    params = [param for group in groups.values() if group.opponent for param in group.params]
+    for param in params:
+        param.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for param in params:
+            param.requires_grad_(True)
+
+
 def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Group], recipe: Recipe) -> None:
+    """Move the parameters of some groups down the gradient of a loss."""
     if not loss.isfinite():
         raise NonFiniteError(f"the loss is {loss.item()}")
-    for optimiser in optimisers.values():
-        optimiser.zero_grad()
+    for name in groups:
+        optimisers[name].zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     for name, group in groups.items():
         clip_gradients(group.params, recipe.clipping(name))
     try:
-        for optimiser in optimisers.values():
-            optimiser.step()
+        for name in groups:
+            optimisers[name].step()
     except RuntimeError as error:
         if "overflow" not in str(error):  # of a learning rate that float32 cannot hold
             raise
@@ -220,13 +256,12 @@ def _validate(validation: Validator, learner: Learner, run: Run, state: State) -
 
 
 def _named(learner: Learner) -> dict[str, Tensor]:
-    return {f"model/{name}": tensor for name, tensor in learner.state_dict().items()}
+    return {f"{MODEL}{name}": tensor for name, tensor in learner.state_dict().items()}
 
 
 def _resume(run: Run, learner: Learner, optimisers: dict[str, Optimizer]) -> State:
     tensors, state = load_tensors(run.checkpoint)
-    weights = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
-    fill(learner, weights, run.checkpoint)
+    fill(learner, model_tensors(tensors), run.checkpoint)
     try:
         restore_optimisers(optimisers, tensors)
         return State(**state)
