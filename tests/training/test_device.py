@@ -17,8 +17,8 @@ from hyperproto.training import Learner
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
 POOL = Pool(PIXELS, np.repeat(np.arange(4), 10), tuple("abcd"))
 EPISODES = EpisodeSampler(POOL, way=3, shot=(1, 2, 4), query=3).draw(2)
-# It computes no numbers: logistic regression asks whether it has converged, NNShot how many words a class has, methods that
-# need equal shots whether they are.
+# It computes no numbers: logistic regression asks whether it has converged, NNShot how many words a class has, methods
+# for equal shots whether they are.
 CLASSES = {name: METHODS.get(name) for name in METHODS.names() if name not in ("logistic", "nnshot", "structshot")}
 NAMES = [name for name, cls in CLASSES.items() if cls.reads == "vectors" and "unequal-shots" in cls.traits]
 CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]

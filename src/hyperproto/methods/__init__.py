@@ -24,6 +24,7 @@ METHODS = Registry(
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
+        "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
     },
     base="hyperproto.methods:Method",
