@@ -466,8 +466,8 @@ def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
     for split in splits_of(data):
         pool = open_pool(data, split, noted(progress, f"items of {split}"))
         row = {"data": data, "split": split, "classes": pool.n_classes, "items": len(pool), "digest": pool.digest}
-        sizes = pool.counts if pool.n_classes else [0]
-        rows.append({**row, "smallest class": int(min(sizes)), "largest class": int(max(sizes))})
+        sizes = pool.counts.tolist() or [0]  # a split without labels has no classes
+        rows.append({**row, "smallest class": min(sizes), "largest class": max(sizes)})
     return rows
 
 

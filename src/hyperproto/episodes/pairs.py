@@ -94,19 +94,20 @@ class PairSampler:
         """How many partners of a kind each sentence has: inclusion and exclusion of who shares what with it."""
         h, t, s = self._heads, self._tails, self._sentences
         head, tail, positive = (_sharing(*own) - _sharing(*own, s) for own in ((h,), (t,), (h, t)))  # not its sentence
-        if kind == "positive":
-            return positive
-        return head + tail - 2 * positive if kind == "hard" else len(h) - _sharing(s) - head - tail + positive
+        hard: IntArray = head + tail - 2 * positive
+        easy: IntArray = len(h) - _sharing(s) - positive - hard
+        return {"positive": positive, "hard": hard, "easy": easy}[kind]
 
 
 def _codes(names: Iterable[str]) -> IntArray:
     """Number names in the order in which they come."""
     known: dict[str, int] = {}
-    return np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+    codes: IntArray = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
+    return codes
 
 
 def _sharing(*codes: IntArray) -> IntArray:
     """How many rows have the same codes as each, itself included."""
     _, inverse, counts = np.unique(np.stack(codes), axis=1, return_inverse=True, return_counts=True)
-    found: IntArray = counts[inverse.reshape(-1)]
+    found: IntArray = counts[inverse.ravel()]
     return found

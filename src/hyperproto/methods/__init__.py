@@ -15,6 +15,7 @@ METHODS = Registry(
     {
         "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
+        "gnn": "hyperproto.methods.gnn:GNN",
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
@@ -23,6 +24,8 @@ METHODS = Registry(
         "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
+        "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
+        "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "structshot": "hyperproto.methods.nnshot:StructShot",

@@ -71,7 +71,7 @@ class MTB(Method):
 class MTBPretrain(MTB):
     """MTB's pre-training: two sentences have a large product where they mention the same entities, else a small one.
 
-    The loss is the binary cross entropy of `u(r) . u(r') / scale` over `[pairs]` of sentences, most entities of which are
+    The loss is the binary cross entropy of `u(r) . u(r') / scale` over `[pairs]` of sentences, most of their entities
     blank; there is no dropout but the encoder's own. Scores are MTB's, and so is the LayerNorm: `heads = ["norm"]`
     hands it on. Of an episode, every query makes a pair with every support example, positive within a class.
 
