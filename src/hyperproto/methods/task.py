@@ -64,6 +64,7 @@ class Task:
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
     query_mask: Tensor | None = None  # (B, Q, L)
+    unlabelled: Tensor | None = None  # (B, U, *feature_shape), where a recipe has [unlabelled]; in training only
 
     @property
     def way(self) -> int:
@@ -107,7 +108,8 @@ class Task:
 
     def detached(self) -> "Task":
         """The same vectors as constants: no gradient reaches the encoder."""
-        return replace(self, support=self.support.detach(), query=self.query.detach())
+        unlabelled = None if self.unlabelled is None else self.unlabelled.detach()
+        return replace(self, support=self.support.detach(), query=self.query.detach(), unlabelled=unlabelled)
 
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""

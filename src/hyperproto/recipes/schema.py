@@ -61,6 +61,19 @@ class Episodes(KTo2K):
     batch: PositiveInt = 1
 
 
+class Unlabelled(Section):
+    """`[unlabelled]`: items without labels that a step sees beside its episodes, of another data set or split.
+
+    `number` of them are drawn for each episode, each at most once a step; None: as many as the episode's support has,
+    but no more than `most` a step.
+    """
+
+    data: str
+    split: str = "unlabelled"
+    number: PositiveInt | None = None
+    most: PositiveInt = 256
+
+
 class Batches(Section):
     """`[batches]`, in place of `[episodes]`: items of all classes, for whole-classification (pre-training)."""
 
@@ -179,6 +192,7 @@ class Recipe(Section):
     start: str | Start | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None
+    unlabelled: Unlabelled | None = None
     augmentation: Augmentation | None = None
     optim: dict[str, Optim]
     training: Training

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,11 @@ class Learner(Predictor):
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
         """Encode the drawn items in one pass."""
         return gather_task(self.features(batch) if items is None else items.units, episodes, items)
+
+    def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
+        """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
+        units = self.features(self.features.batch(self.features.prepared(pool), items.ravel()))
+        return replace(task, unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
         """Encode the drawn items and return the method's losses."""

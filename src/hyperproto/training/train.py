@@ -34,6 +34,7 @@ from hyperproto.training.optimisers import clip_gradients, make_optimiser, rate,
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
+from hyperproto.training.unlabelled import UnlabelledItems
 from hyperproto.training.validation import Validator
 
 
@@ -88,8 +89,9 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
             locks.enter_context(run.lock())
         start = _start(recipe, run, on_step, on_data)
         pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
+        unlabelled = UnlabelledItems.of(recipe, on_data)
         validation = Validator(recipe, pool, on_data)
-        _train(resolve(recipe, pool), pool, validation, run, start, on_step, locks)
+        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, locks)
     return run
 
 
@@ -107,6 +109,7 @@ def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress |
 def _train(
     recipe: Recipe,
     pool: Pool,
+    unlabelled: UnlabelledItems | None,
     validation: Validator,
     run: Run,
     start: tuple[Run, Start] | None,
@@ -125,17 +128,11 @@ def _train(
     scheduled = [optimiser for name, optimiser in optimisers.items() if recipe.optimiser(name).scheduled]
 
     # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
+    state = State()
     if run.checkpoint.exists():
         state = _resume(run, learner, optimisers)
     else:
-        state = State()
-        if start is not None:
-            before = start[0].load(start[1].weights)[0]
-            learner.take_encoder(before, start[0].folder)
-        torch.manual_seed(config.seed)
-        learner.setup(pool)
-        if start is not None:
-            learner.take_heads(before, start[1].heads, start[0].folder)
+        _initialise(learner, pool, config.seed, start)
     run.cut_metrics(state.metrics_length)
 
     # Learning phase
@@ -148,6 +145,8 @@ def _train(
         learner.train()
         with _told_at_step(step + 1, run):
             task = learner.task(*learner.collate(pool, episodes))
+            if unlabelled is not None:
+                task = learner.with_unlabelled(task, unlabelled.pool, unlabelled.draw(step, episodes))
             set_rates(scheduled, rate(config, step))
             told = _opponent_step(learner, task, optimisers, groups, recipe)
             with _held_constant(groups):
@@ -177,6 +176,19 @@ def _train(
     if PriorRatio.can_measure(learner, validation.pool, pool) and not run.prior_ratio.exists():
         load_model(run.model, learner)  # the best weights
         PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
+
+
+def _initialise(learner: Learner, pool: Pool, seed: int, start: tuple[Run, Start] | None) -> None:
+    """Fill the parameters: the encoder's from the stage before, the method's from the data, then from that stage."""
+    before = None
+    if start is not None:
+        run, stage = start
+        before = run.load(stage.weights)[0]
+        learner.take_encoder(before, run.folder)
+    torch.manual_seed(seed)
+    learner.setup(pool)
+    if before is not None:
+        learner.take_heads(before, stage.heads, run.folder)
 
 
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
