@@ -13,7 +13,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender
 from hyperproto.studies import equal_time, leaderboard, leaderboard_scores
 from hyperproto.studies.equal_time import Plan, is_finished, of_length, seconds_a_step
-from hyperproto.studies.leaderboard_scores import board, serves
+from hyperproto.studies.leaderboard_scores import Column, board, saw, serves
 from hyperproto.training import Run, load_recipe
 
 RECIPE = """
@@ -43,6 +43,12 @@ method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }
 optim.radius = {{ name = "adam", lr = 0.1 }}
 [[row]]
 name = "hyperproto-1shot"
+episodes = {{ shot = 1 }}
+method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }}
+optim.radius = {{ name = "adam", lr = 0.1 }}
+[[row]]
+name = "hyperproto-5shot"
+episodes = {{ shot = 5 }}
 method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }}
 optim.radius = {{ name = "adam", lr = 0.1 }}
 """
@@ -58,7 +64,7 @@ def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vectors_file: Path) -
     monkeypatch.setattr(leaderboard, "TUNED_ON", 10)
     monkeypatch.setattr(leaderboard, "REPORTED_AFTER", 10)
     data = f"vectors:{vectors_file}"
-    columns = [("val", 3, 1), ("val", 3, [1, 2, 4]), ("test", 5, 2)]
+    columns: list[Column] = [("val", 3, 1), ("val", 3, [1, 2, 4]), ("test", 5, 2)]
     own = replace(
         leaderboard.STUDIES["relations"], recipes={"cnn": str(recipe)}, held_out=data, data=data, columns=columns
     )
@@ -113,13 +119,20 @@ def test_tune_then_train(study: leaderboard.Study, capsys: pytest.CaptureFixture
     assert "24 steps of 0.500 s" in capsys.readouterr().out
 
 
-def test_a_row_of_one_shot_takes_the_choice_of_five(study: leaderboard.Study) -> None:
+def test_rows_of_one_method_share_a_choice(study: leaderboard.Study) -> None:
     study.choices.parent.mkdir()
-    rows = [{"encoder": "cnn", "row": "snail-5shot"}, {"encoder": "minilm", "row": "gnn"}]
-    study.choices.write_text(json.dumps({"results": rows}))
-    assert leaderboard.choice_of(study, "cnn", "snail-1shot") == rows[0]
-    assert leaderboard.choice_of(study, "cnn", "gnn") is None
-    assert leaderboard.choice_of(study, "minilm", "gnn") == rows[1]
+    rows = [{"encoder": "cnn", "row": "hyperproto"}, {"encoder": "cnn", "row": "hyperproto-5shot"}]
+    study.choices.write_text(json.dumps({"results": [*rows, {"encoder": "minilm", "row": "protonet"}]}))
+    assert leaderboard.choice_of(study, "cnn", "hyperproto") == rows[0]
+    assert leaderboard.choice_of(study, "cnn", "hyperproto-1shot") == rows[1]
+    assert leaderboard.choice_of(study, "cnn", "protonet") is None
+
+
+def test_what_a_run_saw_is_said() -> None:
+    assert saw(load_recipe("fewrel-cnn:protonet")) == "nothing else"
+    assert saw(load_recipe("fewrel-cnn:proto-adv")) == "unlabelled (data fewrel2, split unlabelled)"
+    start = saw(load_recipe("fewrel-cnn:protonet", ["start=runs/first"]))
+    assert start == "a first stage (first)"
 
 
 def test_finished_runs_stay_and_steps_are_not_decided_anew(

@@ -160,10 +160,14 @@ def _choices(study: Study) -> list[dict[str, Any]]:
 
 
 def choice_of(study: Study, encoder: str, row: str) -> dict[str, Any] | None:
-    """The pair chosen for a row; a row of one shot takes that of its sibling of five. None: the recipe's own."""
-    names = (row, row.removesuffix("-1shot") + "-5shot") if row.endswith("-1shot") else (row,)
+    """The pair chosen for a row, or for another row of its method, of 5 shots if there is one; None: the recipe's own."""
     found = {entry["row"]: entry for entry in _choices(study) if entry["encoder"] == encoder}
-    return next((found[name] for name in names if name in found), None)
+    if row in found:
+        return found[row]
+    method = load_recipe(f"{study.recipes[encoder]}:{row}").method.name
+    siblings = [name for name in found if load_recipe(f"{study.recipes[encoder]}:{name}").method.name == method]
+    siblings.sort(key=lambda name: (not name.endswith("-5shot"), name))
+    return found[siblings[0]] if siblings else None
 
 
 def train_row(

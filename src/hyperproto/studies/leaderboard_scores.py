@@ -104,11 +104,10 @@ def saw(recipe: Recipe) -> str:
     """What a run saw besides the labelled training relations: unlabelled text, names, a first stage."""
     content = recipe.model_dump(mode="json")
     words = []
-    for section in ("unlabelled", "names", "pairs", "graph", "corpus"):
+    for section in ("unlabelled", "names"):
         own = content.get(section)
-        own = content["method"].get(section) if own is None else own
         if own:
-            said = ", ".join(f"{key} {value}" for key, value in own.items()) if isinstance(own, dict) else str(own)
+            said = ", ".join(f"{key} {own[key]}" for key in ("data", "split", "source", "encoder") if own.get(key))
             words.append(f"{section} ({said})")
     if recipe.stage_before is not None:
         words.append(f"a first stage ({Path(recipe.stage_before.recipe).name})")
