@@ -19,7 +19,7 @@ POOL = Pool(PIXELS, np.repeat(np.arange(4), 10), tuple("abcd"))
 EPISODES = EpisodeSampler(POOL, way=3, shot=(1, 2, 4), query=3).draw(2)
 # It computes no numbers, and some methods ask for one: logistic regression whether it has converged, NNShot how many
 # words a class has, MTB whether it has any, methods that need equal shots whether they are.
-ASKING = ("logistic", "mtb", "nnshot", "structshot")
+ASKING = ("logistic", "mtb", "mtb-pretrain", "nnshot", "structshot")
 CLASSES = {name: METHODS.get(name) for name in METHODS.names() if name not in ASKING}
 NAMES = [name for name, cls in CLASSES.items() if cls.reads == "vectors" and "unequal-shots" in cls.traits]
 CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]

@@ -26,6 +26,12 @@ class Relation(TypedDict):
     tail: list[int]
 
 
+def mentions_overlap(item: Relation) -> bool:
+    """Whether head and tail share a word, or one lies within the other."""
+    head, tail = item["head"], item["tail"]
+    return max(head[0], tail[0]) <= min(head[-1], tail[-1])
+
+
 def check_relations(pool: Pool, reader: str) -> None:
     """Refuse a pool of anything else; `reader` is the encoder that asks."""
     first = pool.items[0] if len(pool.items) else None

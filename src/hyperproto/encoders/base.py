@@ -180,6 +180,10 @@ class Encoder(nn.Module):
         """Encode a batch."""
         raise NotImplementedError
 
+    def loss(self, batch: Any) -> dict[str, Tensor]:
+        """Parts of the training loss that are the encoder's own, such as those of masked pieces."""
+        return {}
+
     def stages(self) -> list[nn.Module]:
         """Split the network: these modules, one after another on a batch of centred images, compute `forward(...).x`.
 

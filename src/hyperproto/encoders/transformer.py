@@ -49,7 +49,7 @@ class TransformerEncoder(Encoder):
         """`pooler` and `reading`, the checkpoint's own files, are for subclasses that use them."""
         super().__init__()
         reading = reading or Reading(find_model(model))
-        folder = str(reading.folder)
+        self.folder = folder = str(reading.folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = load_model(folder, pooler)
         self.frozen = frozen

@@ -21,6 +21,7 @@ METHODS = Registry(
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "mtb": "hyperproto.methods.mtb:MTB",
+        "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",

@@ -51,6 +51,7 @@ class Method(nn.Module):
     traits: frozenset[str] = frozenset()  # what it promises; an instance may promise less than its class
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
+    reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
     needs_support: bool = True  # whether training episodes must have a support set
     needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
     start_temperature: ClassVar[float] = 1.0

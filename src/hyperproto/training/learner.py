@@ -76,8 +76,12 @@ class Learner(Predictor):
         return replace(task, unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
-        """Encode the drawn items and return the method's losses."""
-        return self.method.loss(self.task(batch, episodes, items))
+        """Encode the drawn items and return the losses of the method and of the encoder."""
+        return {**self.method.loss(self.task(batch, episodes, items)), **self.encoder_loss(batch)}
+
+    def encoder_loss(self, batch: Any) -> dict[str, Tensor]:
+        """Parts of the training loss that the encoder has of its own; a method that reads items has no batch."""
+        return {} if batch is None else self.features.encoder.loss(batch)
 
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data.

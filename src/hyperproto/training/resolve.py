@@ -122,6 +122,8 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
         problems.append(f'[unlabelled] is missing: {name} learns from items without labels; add data = "..." there')
     if method.needs_support and "batches" in raw:
         problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
+    if raw.get("pairs") is not None:
+        problems += _pairs_problems(name, method, raw.get("encoder"))
     validation = raw.get("validation")
     if isinstance(validation, dict):
         problems += _validation_problems(name, method, shape, validation)
@@ -204,6 +206,17 @@ def _validation_problems(name: str, method: Method, shape: dict[str, Any], valid
         for key in sorted(FIXED & shape.keys() & validation.keys())
         if f"any-{key}" not in method.traits and validation[key] != shape[key]
     ]
+
+
+def _pairs_problems(name: str, method: Method, encoder: Any) -> list[str]:
+    """Check that a method learns from pairs, and that the encoder has a piece for blanks where it can have one."""
+    problems = [] if method.reads_pairs else [f"[pairs]: {name} does not learn from pairs; mtb-pretrain does"]
+    if isinstance(encoder, dict) and isinstance(encoder.get("name"), str):
+        known, options = _named(encoder)
+        known = known.partition(":")[0]
+        if known in ENCODERS.names() and "blanks" in keywords(ENCODERS.get(known)) and not options.get("blanks"):
+            problems.append(f"[pairs] replaces entities by a piece that {known} lacks; add blanks = true to [encoder]")
+    return problems
 
 
 def _tables(section: Any) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hyperproto.data import Pool, Progress, open_pool
+from hyperproto.data.blanks import with_blanks
 from hyperproto.encoders import default_device
-from hyperproto.episodes import BatchSampler, Episode
+from hyperproto.episodes import BatchSampler, Episode, PairSampler
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError, DataError, NonFiniteError
 from hyperproto.methods import Group, Task
@@ -89,6 +90,8 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
             locks.enter_context(run.lock())
         start = _start(recipe, run, on_step, on_data)
         pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
+        if recipe.pairs is not None:
+            pool = with_blanks(pool)
         unlabelled = UnlabelledItems.of(recipe, on_data)
         validation = Validator(recipe, pool, on_data)
         _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, locks)
@@ -144,13 +147,14 @@ def _train(
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
         with _told_at_step(step + 1, run):
-            task = learner.task(*learner.collate(pool, episodes))
+            drawn = learner.collate(pool, episodes)
+            task = learner.task(*drawn)
             if unlabelled is not None:
                 task = learner.with_unlabelled(task, unlabelled.pool, unlabelled.draw(step, episodes))
             set_rates(scheduled, rate(config, step))
             told = _opponent_step(learner, task, optimisers, groups, recipe)
             with _held_constant(groups):
-                losses = learner.method.loss(task)  # L_cls (and L_dis)
+                losses = {**learner.method.loss(task), **learner.encoder_loss(drawn[0])}  # L_cls (and L_dis)
                 loss = torch.stack(list(losses.values())).sum()
                 players = {name: group for name, group in groups.items() if not group.opponent}
                 _update(optimisers, loss, players, recipe)  # z, eps and f
@@ -192,11 +196,14 @@ def _initialise(learner: Learner, pool: Pool, seed: int, start: tuple[Run, Start
 
 
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
-    """Return the function from a step (from 0) to the episodes, or the batch of items, that it trains on."""
+    """Return the function from a step (from 0) to the episodes, batch of items, or pairs that it trains on."""
     task, seed = recipe.episodes, recipe.training.seed
     if recipe.batches is not None:
         batches = BatchSampler(pool, size=recipe.batches.size, seed=seed)
         return lambda step: batches.draw(1, start=step)
+    if (pairs := recipe.pairs) is not None:
+        drawn = PairSampler(pool, source=pairs.source, blanks=pairs.blanks, seed=seed)
+        return lambda step: drawn.draw(pairs.size, start=step * pairs.size)
     assert task is not None  # the schema sees to it
     shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": seed, **task.k2k()}
     sampler = make_sampler(pool, **shape)
