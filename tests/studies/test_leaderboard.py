@@ -3,12 +3,17 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hyperproto.errors import ConfigError
-from hyperproto.studies import equal_time, leaderboard
+from hyperproto.evaluation import Contender
+from hyperproto.studies import equal_time, leaderboard, leaderboard_scores
 from hyperproto.studies.equal_time import Plan, is_finished, of_length, seconds_a_step
+from hyperproto.studies.leaderboard_scores import Column, board, saw, serves
 from hyperproto.training import Run, load_recipe
 
 RECIPE = """
@@ -38,6 +43,12 @@ method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }
 optim.radius = {{ name = "adam", lr = 0.1 }}
 [[row]]
 name = "hyperproto-1shot"
+episodes = {{ shot = 1 }}
+method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }}
+optim.radius = {{ name = "adam", lr = 0.1 }}
+[[row]]
+name = "hyperproto-5shot"
+episodes = {{ shot = 5 }}
 method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }}
 optim.radius = {{ name = "adam", lr = 0.1 }}
 """
@@ -52,7 +63,11 @@ def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vectors_file: Path) -
     monkeypatch.setattr(equal_time, "seconds_a_step", lambda recipe: 0.5)
     monkeypatch.setattr(leaderboard, "TUNED_ON", 10)
     monkeypatch.setattr(leaderboard, "REPORTED_AFTER", 10)
-    own = replace(leaderboard.STUDIES["relations"], recipes={"cnn": str(recipe)}, held_out=f"vectors:{vectors_file}")
+    data = f"vectors:{vectors_file}"
+    columns: list[Column] = [("val", 3, 1), ("val", 3, [1, 2, 4]), ("test", 5, 2)]
+    own = replace(
+        leaderboard.STUDIES["relations"], recipes={"cnn": str(recipe)}, held_out=data, data=data, columns=columns
+    )
     monkeypatch.setitem(leaderboard.STUDIES, "relations", own)
     return own
 
@@ -104,13 +119,20 @@ def test_tune_then_train(study: leaderboard.Study, capsys: pytest.CaptureFixture
     assert "24 steps of 0.500 s" in capsys.readouterr().out
 
 
-def test_a_row_of_one_shot_takes_the_choice_of_five(study: leaderboard.Study) -> None:
+def test_rows_of_one_method_share_a_choice(study: leaderboard.Study) -> None:
     study.choices.parent.mkdir()
-    rows = [{"encoder": "cnn", "row": "snail-5shot"}, {"encoder": "minilm", "row": "gnn"}]
-    study.choices.write_text(json.dumps({"results": rows}))
-    assert leaderboard.choice_of(study, "cnn", "snail-1shot") == rows[0]
-    assert leaderboard.choice_of(study, "cnn", "gnn") is None
-    assert leaderboard.choice_of(study, "minilm", "gnn") == rows[1]
+    rows = [{"encoder": "cnn", "row": "hyperproto"}, {"encoder": "cnn", "row": "hyperproto-5shot"}]
+    study.choices.write_text(json.dumps({"results": [*rows, {"encoder": "minilm", "row": "protonet"}]}))
+    assert leaderboard.choice_of(study, "cnn", "hyperproto") == rows[0]
+    assert leaderboard.choice_of(study, "cnn", "hyperproto-1shot") == rows[1]
+    assert leaderboard.choice_of(study, "cnn", "protonet") is None
+
+
+def test_what_a_run_saw_is_said() -> None:
+    assert saw(load_recipe("fewrel-cnn:protonet")) == "nothing else"
+    assert saw(load_recipe("fewrel-cnn:proto-adv")) == "unlabelled (data fewrel2, split unlabelled)"
+    start = saw(load_recipe("fewrel-cnn:protonet", ["start=runs/first"]))
+    assert start == "a first stage (first)"
 
 
 def test_finished_runs_stay_and_steps_are_not_decided_anew(
@@ -176,3 +198,70 @@ def test_an_unplanned_length_is_refused(study: leaderboard.Study, tmp_path: Path
     with pytest.raises(ConfigError, match="planned for 1 CPU minutes, not 2"):
         plan.train(lambda share: None)
     assert not (tmp_path / "x").exists()
+
+
+def test_scores_are_paired_with_protonet_and_stay(
+    study: leaderboard.Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["relations", "score", "--episodes", "8", "--few", "hyperproto=5", "--json", "results/found.json"]
+    with pytest.raises(SystemExit, match="no finished run; begin with train"):
+        leaderboard.main(command)
+    leaderboard.main(["relations", "train", "protonet", "--minutes", "0.1"])
+    leaderboard.main(command)
+    rows = json.loads(Path("results/found.json").read_text())["results"]
+    assert {row["scored_by"] for row in rows} == {"protonet", *leaderboard_scores.BASELINES}
+    assert len(rows) == 5 * 3
+
+    leaderboard.main(["relations", "train", "hyperproto", "--minutes", "0.1"])
+    measured: list[Contender] = []
+    score = leaderboard_scores._measured
+
+    def counted(contender: Contender, *rest: Any) -> dict[str, Any]:
+        measured.append(contender)
+        return score(contender, *rest)
+
+    monkeypatch.setattr(leaderboard_scores, "_measured", counted)
+    leaderboard.main(command)
+    assert {contender.method_name for contender in measured} == {"hyperproto"}  # the others are not scored again
+    assert len(measured) == 3 * 3
+    found = json.loads(Path("results/found.json").read_text())
+    assert found["command"] == "python -m hyperproto.studies.leaderboard " + " ".join(command)
+    own = {(row["scored_by"], row["column"]): row for row in found["results"]}
+    base, other = own["protonet", "test 5-way 2-shot"], own["bayes", "test 5-way 2-shot"]
+    assert (base["difference"], base["episodes"], other["episodes"]) == (0, 8, 5)
+    assert (other["encoder_parameters"], other["head_parameters"]) == (0, 9)  # 8 radii and the temperature
+    assert (other["steps"], other["saw"], other["rate"], other["chosen_on"]) == (12, "nothing else", 1, None)
+    kept = json.loads((study.runs / "scores/cnn-protonet-seed-0/test.json").read_text())["scores"]
+    first = np.mean(kept["protonet, 5-way 2-shot"]["values"][:5])
+    assert other["difference"] == pytest.approx(other["accuracy"] - first, abs=2e-5)
+
+    measured.clear()
+    leaderboard.main(command)
+    assert not measured
+    page = Path("results/found.md").read_text()
+    assert "| hyperproto | bayes | 0 |" in page
+    assert page.count("[5]") == 9
+    assert "| protonet | simpleshot |" in capsys.readouterr().out
+
+
+def test_methods_are_scored_where_their_traits_allow() -> None:
+    def method(*traits: str, way: int | None = 5, shot: int | None = 5) -> Any:
+        return SimpleNamespace(traits=frozenset(traits), way=way, shot=shot)
+
+    free = method("any-way", "any-shot", "unequal-shots", way=None, shot=None)
+    fixed = method("any-way")
+    columns: list[tuple[int, Any]] = [(5, 1), (5, 5), (5, [1, 1, 2, 5, 20]), (10, 5)]
+    assert [serves(free, *column) for column in columns] == [True] * 4
+    assert [serves(fixed, *column) for column in columns] == [False, True, False, True]
+    assert [serves(method("any-shot"), *column) for column in columns] == [True, True, False, False]
+    assert [serves(method("any-shot", "unequal-shots"), *column) for column in columns] == [True, True, True, False]
+
+
+def test_seeds_are_averaged_and_paired_by_seed() -> None:
+    task = {"encoder": "cnn", "split": "val", "way": 5, "shot": 1}
+    base = [{**task, "row": "protonet", "scored_by": "protonet", "seed": s, "values": [0.2, 0.6]} for s in (0, 1)]
+    own = [{**task, "row": "gnn", "scored_by": "gnn", "seed": s, "values": [0.4 + 0.2 * s, 0.6]} for s in (0, 1)]
+    row = board([*base, *own])[1]
+    assert row["seeds"] == {"0": 0.5, "1": 0.6}
+    assert (row["accuracy"], row["difference"]) == (pytest.approx(0.55), pytest.approx(0.15))
+    assert "difference" not in board([base[0], *own])[1]  # a seed without its ProtoNet

@@ -64,12 +64,18 @@ class Plan:
         """The recipe with as many steps as there is time for."""
         changes, minutes = list(self.changes), self.minutes
         recipe = load_recipe(self.recipe, changes)
-        first = start_of(recipe)
-        if first is not None and not Run(first).config.exists():
+        first = recipe.stage_before
+        if first is not None and not Run(first.recipe).config.exists():
             share = self.minutes * self.start_share
             here = self.start_folder
             Plan(
-                first, [*self.start_changes], here, here / TIMING, share, here.with_name(f"{here.name}-start"), 0.5
+                recipe=first.recipe,
+                changes=self.start_changes,
+                folder=here,
+                timing=here / TIMING,
+                minutes=share,
+                start_folder=here.with_name(f"{here.name}-start"),
+                start_share=self.start_share,
             ).train(lambda _: None)
             changes.append(f"{'start' if isinstance(recipe.start, str) else 'start.recipe'}={here}")
             minutes -= share
@@ -113,12 +119,6 @@ class _Clock:
     def mean(self) -> float:
         """Mean CPU seconds of a step."""
         return fmean(self.seconds)
-
-
-def start_of(recipe: Recipe) -> str | None:
-    """The recipe, or the folder of the run, that another starts from."""
-    found = getattr(recipe.start, "recipe", recipe.start)
-    return None if found is None else str(found)
 
 
 def is_finished(run: Run) -> bool:

@@ -3,19 +3,23 @@
     python -m hyperproto.studies.leaderboard relations tune protonet hyperproto gnn snail-5shot --minutes 2
     python -m hyperproto.studies.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
     python -m hyperproto.studies.leaderboard relations train protonet --encoder minilm --minutes 25
+    python -m hyperproto.studies.leaderboard relations score --episodes 2000 --few mlman=300 \\
+        --json results/leaderboard-relations.json
 
 `tune` trains four pairs of learning rate and temperature, each the recipe's own or three times that, without 16 of the
 64 training relations, measures them there, and notes the best in results/leaderboard-relations-choices.json. `train`
 takes that pair, or the recipe's own where there is none, and all 64 relations: it chooses nothing. A step is timed
 first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below
 runs/leaderboard-relations, a killed one goes on, a finished one stays. Two processes may work on different rows.
+`score` evaluates every finished run on the same episodes and keeps what it has scored.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,13 +28,15 @@ import torch
 from rich.console import Console
 
 from hyperproto.errors import BusyError, ConfigError, HyperProtoError
-from hyperproto.files import lock, read_json
+from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.progress import Show, progress_bar
 from hyperproto.recipes import Recipe
 from hyperproto.registry import keywords
 from hyperproto.studies.equal_time import TIMING, OnShare, Plan
-from hyperproto.studies.result_files import write_results
+from hyperproto.studies.leaderboard_page import page
+from hyperproto.studies.leaderboard_scores import COLUMNS, QUERY, SEED, Column, Scorer, board, entries
+from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training import Run, load_recipe
 
 FACTORS = (1.0, 3.0)  # of a recipe's learning rates, and of its temperature
@@ -46,6 +52,8 @@ class Study:
     recipes: dict[str, str]
     runs: Path
     choices: Path
+    data: str  # reported, in the splits of the columns
+    columns: Sequence[Column]
     held_out: str  # data without some of the training classes, which are its split val
     minutes: dict[str, float]  # of training, by encoder
 
@@ -59,6 +67,8 @@ STUDIES = {
         recipes={"cnn": "fewrel-cnn", "minilm": "fewrel-minilm"},
         runs=Path("runs/leaderboard-relations"),
         choices=Path("results/leaderboard-relations-choices.json"),
+        data="fewrel",
+        columns=COLUMNS,
         held_out=HELD_OUT,
         minutes={"cnn": 8.0, "minilm": 25.0},
     )
@@ -87,6 +97,8 @@ def tune(study: Study, encoder: str, row: str, minutes: float, start_share: floa
     recipe = load_recipe(name, data)
     base = study.runs / "tuning" / f"{encoder}-{row}"
     pairs = pairs_of(recipe)
+    first = recipe.stage_before
+    same_data = first is not None and load_recipe(first.recipe).data == load_recipe(name).data
     tried = []
     for number, (rate, temperature) in enumerate(pairs):
         plan = Plan(
@@ -97,6 +109,7 @@ def tune(study: Study, encoder: str, row: str, minutes: float, start_share: floa
             minutes=minutes,
             start_folder=base / "start",
             start_share=start_share,
+            start_changes=data if same_data else [],
         )
         tried.append({"rate": rate, "temperature": temperature, **_tried(plan, _part(on_share, number, len(pairs)))})
     best = max(tried, key=lambda pair: -1.0 if pair["accuracy"] is None else float(pair["accuracy"]))
@@ -147,10 +160,14 @@ def _choices(study: Study) -> list[dict[str, Any]]:
 
 
 def choice_of(study: Study, encoder: str, row: str) -> dict[str, Any] | None:
-    """The pair chosen for a row; a row of one shot takes that of its sibling of five. None: the recipe's own."""
-    names = (row, row.removesuffix("-1shot") + "-5shot") if row.endswith("-1shot") else (row,)
+    """The pair chosen for a row, or for another row of its method, of 5 shots if there is one; None: the recipe's own."""
     found = {entry["row"]: entry for entry in _choices(study) if entry["encoder"] == encoder}
-    return next((found[name] for name in names if name in found), None)
+    if row in found:
+        return found[row]
+    method = load_recipe(f"{study.recipes[encoder]}:{row}").method.name
+    siblings = [name for name in found if load_recipe(f"{study.recipes[encoder]}:{name}").method.name == method]
+    siblings.sort(key=lambda name: (not name.endswith("-5shot"), name))
+    return found[siblings[0]] if siblings else None
 
 
 def train_row(
@@ -174,6 +191,27 @@ def train_row(
         facts={**pair, "chosen_on": None if chosen is None else chosen["data"]},
     )
     return plan.train(on_share)
+
+
+def score(study: Study, episodes: int, few: Mapping[str, int], path: Path | None, command: str) -> None:
+    """Score every finished run, show the tables, and write them."""
+    scorer = Scorer(study.data, study.runs / "scores", episodes, few, study.columns)
+    with _one_thread(), progress_bar("score") as show:
+        runs = entries(study.runs, list(study.recipes))
+        if not runs:
+            raise SystemExit(f"{study.runs}: no finished run; begin with train")
+        scored = []
+        for number, entry in enumerate(runs):
+            show(number, len(runs), entry.folder.name)
+            scored += scorer.score(entry, partial(show, number, len(runs)))
+    rows = board(scored)
+    facts = {"episodes": episodes, "query": QUERY, "seed": SEED}
+    text = page(rows, command, facts)
+    Console(width=250, highlight=False).print(text, markup=False, soft_wrap=True)
+    if path is not None:
+        write_results(path, {"command": command, **facts, "results": rows})
+        with atomic_write(path.with_suffix(".md")) as file:
+            file.write(text.encode())
 
 
 def _part(on_share: OnShare, number: int, count: int) -> OnShare:
@@ -215,7 +253,7 @@ def _shown(show: Show, row: str, number: int, count: int) -> OnShare:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Tune, train."""
+    """Tune, train or score."""
     parser = argparse.ArgumentParser(
         prog="python -m hyperproto.studies.leaderboard",
         description=__doc__,
@@ -231,8 +269,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         own.add_argument("--start-share", type=float, default=1 / 3, help="of the minutes, for a first stage")
         if command == "train":
             own.add_argument("--seed", type=int, default=0)
+    own = commands.add_parser("score")
+    own.add_argument("--episodes", type=int, default=2000)
+    own.add_argument("--few", type=_named_count, nargs="+", default=[], metavar="NAME=COUNT", help="of a row or method")
+    own.add_argument("--json", type=Path, metavar="FILE", help="write every number there, and a page beside it")
     options = parser.parse_args(arguments)
     study = STUDIES[options.study]
+    if options.command == "score":
+        command = command_of("leaderboard", arguments)
+        score(study, options.episodes, dict(options.few), options.json, command)
+        return
 
     def tuned(row: str, on_share: OnShare) -> str:
         found = tune(study, options.encoder, row, options.minutes or 2.0, options.start_share, on_share)
@@ -247,6 +293,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return f"{run.folder}: {timing['steps']:,} steps of {timing['seconds_a_step']:.3f} s, {accuracy} at the end"
 
     each_row(options.command, options.rows, tuned if options.command == "tune" else trained)
+
+
+def _named_count(text: str) -> tuple[str, int]:
+    name, _, count = text.partition("=")
+    return name, int(count)
 
 
 def _percent(accuracy: float | None) -> str:
