@@ -4,10 +4,21 @@ from typing import Any
 
 from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.methods.base import TRAITS, Group, Method
-from hyperproto.methods.task import PAD, Task, TaskItems, gather_task
+from hyperproto.methods.task import PAD, Task, TaskItems, gather_task, with_names
 from hyperproto.registry import Registry, check_options
 
-__all__ = ["METHODS", "PAD", "TRAITS", "Group", "Method", "Task", "TaskItems", "gather_task", "make_method"]
+__all__ = [
+    "METHODS",
+    "PAD",
+    "TRAITS",
+    "Group",
+    "Method",
+    "Task",
+    "TaskItems",
+    "gather_task",
+    "make_method",
+    "with_names",
+]
 
 METHODS = Registry(
     "method",

@@ -123,6 +123,17 @@ class DecisionOptions(Section):
         return {name: value for name, value in self if value is not None}
 
 
+class Names(Section):
+    """`[names]`: which text a class has, and what reads it.
+
+    `source` is "labels" (in words), "descriptions" (of Wikidata's relations) or a file .json, `{class: text}`.
+    `encoder` is a sentence encoder, frozen, such as "minilm"; "same" is the encoder that is trained, with gradients.
+    """
+
+    source: str = "labels"
+    encoder: str = "same"
+
+
 class Optim(Clipping):
     """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate.
 
@@ -203,6 +214,7 @@ class Recipe(Section):
     encoder: _Named
     method: _Named
     decision: DecisionOptions = DecisionOptions()
+    names: Names | None = None
     start: str | Start | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None
