@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.encoders.encoder_contract import check_encoder
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes
-from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task
+from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task, with_names
 from hyperproto.methods.base import Reads
 from hyperproto.regions.checks import check_region
 from hyperproto.registry import keywords
@@ -30,8 +31,10 @@ from hyperproto.transforms import TRANSFORMS
 
 __all__ = ["Bench", "check_encoder", "check_method", "check_region", "method_checks"]
 
-SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "items": (24,)}
-WAY, SHOT, QUERY = 3, 2, 4
+SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
+LONGEST = 5  # tokens
+WAY, SHOT, QUERY, UNLABELLED = 3, 2, 4, 6
+NAME_SIZE = 384  # numbers in the vector of a name, as many as MiniLM has
 TOLERANCE = 1e-3
 
 
@@ -74,7 +77,7 @@ class LinearEncoder(Encoder):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.feature_shape = shape
-        self.weight = nn.Parameter(torch.eye(int(np.prod(shape))))
+        self.weight = nn.Parameter(torch.eye(_size(shape)))
 
     def collate(self, prepared: Any, index: IntArray) -> Tensor:
         """Take vectors."""
@@ -83,6 +86,40 @@ class LinearEncoder(Encoder):
     def forward(self, batch: Tensor) -> Units:
         """Turn vectors, and give them their shape."""
         return Units.one_each((batch @ self.weight).view(-1, *self.feature_shape))
+
+
+class TokenEncoder(LinearEncoder):
+    """Token states of unequal length, with their mask: item n has 1 to LONGEST tokens, by n."""
+
+    def lengths(self, prepared: Any) -> IntArray:
+        """How many tokens each item has."""
+        return 1 + np.arange(len(prepared)) % LONGEST
+
+    def collate(self, prepared: Any, index: IntArray) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Take vectors, and how long they are."""
+        return super().collate(prepared, index), torch.from_numpy(self.lengths(prepared)[index])
+
+    def forward(self, batch: tuple[Tensor, Tensor]) -> Units:  # type: ignore[override]
+        """Turn vectors, cut them into tokens (n, L, C), padded with zeros to the longest of the batch."""
+        vectors, lengths = batch
+        longest = int(lengths.max())
+        real = torch.arange(longest) < lengths[:, None]  # (n, L)
+        x = (vectors @ self.weight).view(len(vectors), LONGEST, -1)[:, :longest]
+        return Units.one_each(x.masked_fill(~real[..., None], 0.0), real)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    """How many numbers a unit has; of token states, the longest."""
+    return int(np.prod([LONGEST if axis == -1 else axis for axis in shape]))
+
+
+class RandomNames(NameEncoder):
+    """Names of classes as random vectors of length 1, the same for the same text."""
+
+    def vectors(self, texts: Sequence[str]) -> Tensor:
+        """Draw a vector from a generator that the text seeds."""
+        drawn = [np.random.default_rng(list(text.encode())).normal(size=NAME_SIZE) for text in texts]
+        return torch.tensor(np.array([x / np.linalg.norm(x) for x in drawn]), dtype=torch.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +136,7 @@ class Bench:
 
     def pool(self, shift: float = 0.0) -> Pool:
         """Eight round classes of 30 vectors each, `shift` away from the origin."""
-        random, dim = np.random.default_rng(0), int(np.prod(self.shape))
+        random, dim = np.random.default_rng(0), _size(self.shape)
         labels = np.repeat(np.arange(8), 30)
         x = random.normal(size=(8, dim))[labels] / 2 + random.normal(size=(len(labels), dim))
         names = tuple(f"class {n}" for n in range(8))
@@ -107,7 +144,7 @@ class Bench:
 
     def features(self) -> Features:
         """An encoder that learns, and no transform."""
-        encoder = LinearEncoder(self.shape)
+        encoder = TokenEncoder(self.shape) if self.cls.reads == "tokens" else LinearEncoder(self.shape)
         return Features(encoder, FeatureTransform("none", self.shape))
 
     def build(self, **changes: Any) -> Method:
@@ -118,7 +155,18 @@ class Bench:
             given["init_shot"] = 5  # training takes it from the episodes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self.cls(**{**given, **self.options, **changes})
+            method = self.cls(**{**given, **self.options, **changes})
+        pool = self.pool()
+        method.read_pool(pool, self._class_names(pool))
+        return method
+
+    @property
+    def names(self) -> NameEncoder | None:
+        """What reads the names of the classes, for a method that needs them."""
+        return RandomNames("labels", "random") if self.cls.needs_names else None
+
+    def _class_names(self, pool: Pool) -> ClassNames | None:
+        return None if self.names is None else self.names.of(pool, self.features())
 
     def ready(self, **changes: Any) -> tuple[Method, Features]:
         """The method after its initialisation."""
@@ -137,8 +185,14 @@ class Bench:
         pool = self.pool()
         if self.cls.reads == "items":
             items = TaskItems.of(features, pool, episodes)
-            return gather_task(items.units, episodes, items)
-        return gather_task(features(features.batch(features.prepared(pool), np.arange(len(pool)))), episodes)
+            task = gather_task(items.units, episodes, items)
+        else:
+            units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
+            task = gather_task(units, episodes)
+            if self.cls.needs_unlabelled:
+                shape = len(episodes), UNLABELLED
+                task = replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
+        return with_names(task, self._class_names(pool))
 
     def scores(self, episodes: Sequence[Episode], shift: float = 0.0, pool: Pool | None = None) -> list[Tensor]:
         """Score episodes as an evaluation does: the scores (Q, N) of each."""
@@ -149,7 +203,7 @@ class Bench:
             if method.reads == "items"
             else EncodedPool.encode(features.encoder, pool)
         )
-        predictor = Predictor.of(method, features.encoder)
+        predictor = Predictor.of(method, features.encoder, names=self.names)
         found = score_episodes(predictor, encoded, episodes)
         scores = [row for _, block in found for row in block]
         return [row[: len(episode.query)] for row, episode in zip(scores, episodes, strict=True)]
@@ -251,16 +305,29 @@ def _gradients(bench: Bench) -> None:
     """Each part of the loss is one finite number; gradients reach the encoder and every parameter that learns."""
     method, features = bench.ready(learn_temperature=True)
     method.train()
-    losses = method.loss(bench.task(features.train(), bench.episodes()))
+    task = bench.task(features.train(), bench.episodes())
+    losses = method.loss(task)
     assert losses, "no loss"
     assert all(part.ndim == 0 and part.isfinite() for part in losses.values()), "a part of the loss is no finite number"
     torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+    _check_opponent(method, task)
     reached = [p for p in features.parameters() if p.grad is not None and p.grad.abs().sum() > 0]
     assert reached, "no gradient reaches the encoder"
     for name, parameter in method.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, f"no gradient reaches {name}"
             assert parameter.grad.to_dense().isfinite().all(), f"the gradient of {name} is not finite"
+
+
+def _check_opponent(method: Method, task: Task) -> None:
+    """A second player has a loss of its own, which reaches all of its parameters."""
+    params = [p for group in method.param_groups().values() if group.opponent for p in group.params]
+    losses = list(method.opponent_loss(task.detached()).values())
+    assert bool(params) == bool(losses), "groups marked opponent and an opponent_loss go together"
+    if losses:
+        for gradient in torch.autograd.grad(torch.stack(losses).sum(), params, allow_unused=True):
+            assert gradient is not None, "opponent_loss does not reach a parameter of the opponent"
+            assert gradient.isfinite().all(), "a gradient of opponent_loss is not finite"
 
 
 def _setup(bench: Bench) -> None:
@@ -288,12 +355,14 @@ def _state(bench: Bench) -> None:
 
 def _wrong_shape(bench: Bench) -> None:
     """Units of a shape that the method cannot read are refused by a ConfigError."""
-    if bench.cls.reads == "vectors":
+    for kind, shape in SHAPES.items():
+        if "items" in (kind, bench.cls.reads) or kind == bench.cls.reads:
+            continue
         try:
-            bench.build(feature_shape=(8, 3, 3))
+            bench.build(feature_shape=shape)
         except ConfigError:
-            return
-        raise AssertionError("feature maps are accepted by a method that reads vectors")
+            continue
+        raise AssertionError(f"{kind} of shape {shape} are accepted by a method that reads {bench.cls.reads}")
 
 
 def _with_queries(episode: Episode, order: IntArray) -> Episode:

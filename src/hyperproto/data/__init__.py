@@ -55,6 +55,7 @@ DATASETS = Registry(
         "glyphs": "hyperproto.data.glyphs",
         "miniimagenet": "hyperproto.data.miniimagenet",
         "omniglot": "hyperproto.data.omniglot",
+        "statements": "hyperproto.data.statements",
         "vectors": "hyperproto.data.vectors",
     },
 )

@@ -26,6 +26,12 @@ class Relation(TypedDict):
     tail: list[int]
 
 
+def mentions_overlap(item: Relation) -> bool:
+    """Whether head and tail share a word, or one lies within the other."""
+    head, tail = item["head"], item["tail"]
+    return max(head[0], tail[0]) <= min(head[-1], tail[-1])
+
+
 def check_relations(pool: Pool, reader: str) -> None:
     """Refuse a pool of anything else; `reader` is the encoder that asks."""
     first = pool.items[0] if len(pool.items) else None
@@ -169,6 +175,15 @@ def read_relations(path: Path, *, uncased: bool = False) -> dict[str, list[Relat
             if not is_relation(found):
                 problems.append(f"{relation!r}, index {index}: {problem_of(found)}")
     refuse(path, problems)
+    return content
+
+
+def read_instances(path: Path, *, uncased: bool = False) -> list[Relation]:
+    """Read a file that is a list of instances without relations; what is malformed comes in one error, by index."""
+    content = read_json(path, InstanceReader(uncased=uncased))
+    if not isinstance(content, list) or not content:
+        raise DataError(f"{path}: not a list of at least one instance; an instance is {INSTANCE}")
+    refuse(path, [f"index {n}: {problem_of(found)}" for n, found in enumerate(content) if not is_relation(found)])
     return content
 
 

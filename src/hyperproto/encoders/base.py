@@ -176,9 +176,19 @@ class Encoder(nn.Module):
         """Make one batch of pairs of items, each pair one input, for encoders that can read two texts as one."""
         raise ConfigError(f"{type(self).__name__} reads items one by one, not in pairs; choose a text transformer")
 
+    def read_texts(self, texts: Sequence[str]) -> Tensor:
+        """Encode plain texts such as names of classes, one vector each, (n, D'), with gradients."""
+        raise ConfigError(
+            f'{type(self).__name__} does not read plain texts; name a sentence encoder: encoder = "minilm" in [names]'
+        )
+
     def forward(self, batch: Any) -> Units:
         """Encode a batch."""
         raise NotImplementedError
+
+    def loss(self, batch: Any) -> dict[str, Tensor]:
+        """Parts of the training loss that are the encoder's own, such as those of masked pieces."""
+        return {}
 
     def stages(self) -> list[nn.Module]:
         """Split the network: these modules, one after another on a batch of centred images, compute `forward(...).x`.

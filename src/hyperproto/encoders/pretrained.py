@@ -85,6 +85,41 @@ def load_model(name: str, pooler: bool = False) -> Any:
     return model
 
 
+def load_language_head(folder: str) -> tuple[torch.nn.Module, torch.Tensor] | None:
+    """Load the masked-language head of a checkpoint: its layers before the last, and that one's bias.
+
+    The last layer's weights are the model's embeddings. None where the checkpoint has no such head.
+    """
+    transformers = _transformers()
+    try:
+        with _quiet(transformers), torch.random.fork_rng(devices=[]):
+            model, found = transformers.AutoModelForMaskedLM.from_pretrained(
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+    except Exception:  # there is none for this kind of network
+        return None
+    last = model.get_output_embeddings()
+    heads = [module for name, module in model.named_children() if name != model.base_model_prefix]
+    tied = last is not None and last.weight is model.get_input_embeddings().weight
+    if found["missing_keys"] or len(heads) != 1 or not tied or last.bias is None:
+        return None
+    [head] = heads
+    bias = last.bias.detach().clone()
+    for module in head.modules():
+        for name, part in list(module.named_children()):
+            if part is last:
+                setattr(module, name, torch.nn.Identity())
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter is last.bias:
+                delattr(module, name)
+    return head, bias
+
+
 def find_model(name: str) -> Path:
     """Return the folder of the checkpoint called `name`: an alias, a folder, or a name on the hub."""
     if name == "minilm" and (packaged := _packaged()) is not None:

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
+from hyperproto.data.blanks import BLANK
 from hyperproto.data.relations import Relation, check_relations
+from hyperproto.encoders.masked_language import MaskedLanguage
 from hyperproto.encoders.transformer import Batch, TextTransformer, Tokens, mean_of_real
 from hyperproto.errors import ConfigError
 
@@ -31,6 +33,8 @@ class RelationTransformer(TextTransformer):
     A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers:
     it reads the sentence as it is, and gives the mean. Both can be set otherwise.
 
+    `blanks` adds a piece that stands for an entity whose name is hidden (`hyperproto.data.blanks`), and `mlm` is the
+    weight of the loss of masked pieces in training: "auto" is 1 where the checkpoint has a head for it, else 0.
     `dropout` is for training, on the vectors or maps. A sentence of more than `max_length` pieces is cut, but neither
     head nor tail is lost: see `kept_positions`.
     """
@@ -45,6 +49,8 @@ class RelationTransformer(TextTransformer):
         representation: Literal["auto", "markers", "pooled", "pooler", "mean"] = "auto",
         markers: bool | None = None,
         dropout: float = 0.0,
+        blanks: bool = False,
+        mlm: float | Literal["auto"] = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(representation == "pooler", **options)
@@ -64,15 +70,18 @@ class RelationTransformer(TextTransformer):
                 "choose 'mean' or 'pooled'"
             )
         self.markers = markers
+        self.blanks = blanks
         self.representation = representation
-        if markers:
-            self._add_markers()
+        self._add_pieces([name for pair in MARKERS for name in pair if markers] + [BLANK] * blanks)
+        self.masked = MaskedLanguage.of(self, mlm)
+        self.register_load_state_dict_pre_hook(_without_another_head)  # type: ignore[no-untyped-call]
         if representation == "markers" and self.output == "vectors":
             self.feature_shape = (2 * self.feature_shape[0],)
 
-    def _add_markers(self) -> None:
-        """Give the markers that the checkpoint does not know embeddings, drawn as its own were before it learned."""
-        names = [name for pair in MARKERS for name in pair]
+    def _add_pieces(self, names: list[str]) -> None:
+        """Give pieces that the checkpoint does not know embeddings, drawn as its own were before it learned."""
+        if not names:
+            return
         known = self.tokenizer.get_vocab()
         self.tokenizer.add_tokens(names, special_tokens=True)
         if len(self.tokenizer) > self.model.get_input_embeddings().num_embeddings:
@@ -88,14 +97,15 @@ class RelationTransformer(TextTransformer):
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Whether there are markers."""
-        return {"markers": self.markers}
+        """Whether there are markers and blanks."""
+        return {"markers": self.markers, "blanks": self.blanks}
 
     def read(self, items: Sequence[Relation]) -> tuple[list[list[str]], IntArray]:
         """The words of each sentence, with or without markers, and where head and tail are."""
         texts, spans = [], []
         for item in items:
-            words = [f" {word}" for word in item["tokens"]]  # without a space it would be part of a word to some models
+            # without a space it would be part of a word to some models
+            words = [word if self.blanks and word == BLANK else f" {word}" for word in item["tokens"]]
             entities = [(part[0], part[-1] + 1) for part in (item["head"], item["tail"])]
             if self.markers:
                 words, entities = _marked(words, entities)
@@ -123,9 +133,20 @@ class RelationTransformer(TextTransformer):
             x = states[:, 0] if self.representation == "pooled" else mean_of_real(states, real)
         return cast(Tensor, self.dropout(x))
 
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of masked pieces, where there is one."""
+        return {} if self.masked is None else {"mlm": self.masked(self, batch)}
+
     def maps(self, states: Tensor) -> Tensor:
         """The states, with dropout in training."""
         return cast(Tensor, self.dropout(states))
+
+
+def _without_another_head(encoder: RelationTransformer, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Leave out the weights for masked pieces of an encoder that this one starts from, where it predicts none."""
+    if encoder.masked is None:
+        for key in [key for key in state if key.startswith(f"{prefix}masked.")]:
+            del state[key]
 
 
 def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:

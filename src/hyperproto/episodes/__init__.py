@@ -6,6 +6,7 @@ from hyperproto.episodes.episode import Episode, Sampler, episodes_hash
 from hyperproto.episodes.episode_files import load_episodes, save_episodes
 from hyperproto.episodes.fewnerd_files import load_fewnerd_episodes, save_fewnerd_episodes
 from hyperproto.episodes.greedy import GreedySampler
+from hyperproto.episodes.pairs import PairSampler
 from hyperproto.episodes.sampler import EpisodeSampler
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Episode",
     "EpisodeSampler",
     "GreedySampler",
+    "PairSampler",
     "Pool",
     "Sampler",
     "episodes_hash",

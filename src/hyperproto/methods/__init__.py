@@ -4,10 +4,21 @@ from typing import Any
 
 from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.methods.base import TRAITS, Group, Method
-from hyperproto.methods.task import PAD, Task, TaskItems, gather_task
+from hyperproto.methods.task import PAD, Task, TaskItems, gather_task, with_names
 from hyperproto.registry import Registry, check_options
 
-__all__ = ["METHODS", "PAD", "TRAITS", "Group", "Method", "Task", "TaskItems", "gather_task", "make_method"]
+__all__ = [
+    "METHODS",
+    "PAD",
+    "TRAITS",
+    "Group",
+    "Method",
+    "Task",
+    "TaskItems",
+    "gather_task",
+    "make_method",
+    "with_names",
+]
 
 METHODS = Registry(
     "method",
@@ -15,14 +26,20 @@ METHODS = Registry(
     {
         "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
+        "gnn": "hyperproto.methods.gnn:GNN",
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "mtb": "hyperproto.methods.mtb:MTB",
+        "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
+        "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
+        "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
+        "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
     },
     base="hyperproto.methods:Method",

@@ -11,6 +11,7 @@ from torch import Tensor
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Features, Units, moved
 from hyperproto.encoders.base import offsets_of
+from hyperproto.encoders.class_names import ClassNames
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError
 
@@ -64,6 +65,9 @@ class Task:
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
     query_mask: Tensor | None = None  # (B, Q, L)
+    unlabelled: Tensor | None = None  # (B, U, *feature_shape), where a recipe has [unlabelled]; in training only
+    names: Tensor | None = None  # (B, N, D') vectors of the classes' names, zeros where a class has none
+    names_mask: Tensor | None = None  # (B, N) bool, which classes have a name
 
     @property
     def way(self) -> int:
@@ -107,12 +111,21 @@ class Task:
 
     def detached(self) -> "Task":
         """The same vectors as constants: no gradient reaches the encoder."""
-        return replace(self, support=self.support.detach(), query=self.query.detach())
+        learned = {name: getattr(self, name) for name in ("support", "query", "unlabelled", "names")}
+        return replace(self, **{name: x.detach() for name, x in learned.items() if x is not None})
 
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
         middle = self.middle()
         return replace(self, support=self.support - middle, query=self.query - middle)
+
+
+def with_names(task: Task, names: ClassNames | None) -> Task:
+    """Give a task the names of its classes, where there are any to give."""
+    if names is None:
+        return task
+    vectors, has_name = names.of(task.classes)
+    return replace(task, names=vectors, names_mask=has_name)
 
 
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:

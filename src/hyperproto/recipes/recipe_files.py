@@ -9,6 +9,7 @@ from typing import Any
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.files import DEEPEST, is_deep, read_utf8
+from hyperproto.recipes.schema import DRAWS
 
 TABLE_KEYS = ("table", "published")  # what a file says of a table of the paper; no part of a recipe
 
@@ -71,7 +72,12 @@ def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"{file_name}: two rows are called {twice!r}; rename one")
-    return {row["name"]: _merged(common, row) for row in rows}
+    return {row["name"]: _merged(_without_other_draws(common, row), row) for row in rows}
+
+
+def _without_other_draws(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Drop the file's [episodes] where a row has [batches] or [pairs] in their place."""
+    return {key: value for key, value in common.items() if key not in DRAWS or key in row or not {*row} & {*DRAWS}}
 
 
 def read_toml(file_name: str) -> dict[str, Any]:

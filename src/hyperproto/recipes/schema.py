@@ -10,6 +10,8 @@ from hyperproto.transforms import Transform
 
 WORDS = ("name", "description", "cost", "expected", "paper")  # of a recipe: they say what a run is, and change nothing
 
+DRAWS = ("episodes", "batches", "pairs")  # what a step draws; a recipe has one of them
+
 PositiveInt = Annotated[int, Field(gt=0, lt=2**31)]
 NonNegativeInt = Annotated[int, Field(ge=0, lt=2**31)]
 Shot = NonNegativeInt | list[NonNegativeInt]  # 0: stored centres need no support in training
@@ -61,10 +63,34 @@ class Episodes(KTo2K):
     batch: PositiveInt = 1
 
 
+class Unlabelled(Section):
+    """`[unlabelled]`: items without labels that a step sees beside its episodes, of another data set or split.
+
+    `number` of them are drawn for each episode, each at most once a step; None: as many as the episode's support has,
+    but no more than `most` a step.
+    """
+
+    data: str
+    split: str = "unlabelled"
+    number: PositiveInt | None = None
+    most: PositiveInt = 256
+
+
 class Batches(Section):
     """`[batches]`, in place of `[episodes]`: items of all classes, for whole-classification (pre-training)."""
 
     size: PositiveInt
+
+
+class Pairs(Section):
+    """`[pairs]`, in place of `[episodes]`: pairs of sentences, and whether they say the same (pre-training).
+
+    They do where head and tail have the same identities, or where the sentences have the same label; see `PairSampler`.
+    """
+
+    size: PositiveInt = 16
+    source: Literal["identities", "labels"] = "identities"
+    blanks: float = Field(default=0.7, ge=0, le=1)  # how likely each entity is replaced by a blank
 
 
 class Augmentation(Section):
@@ -95,6 +121,17 @@ class DecisionOptions(Section):
     def options(self) -> dict[str, Any]:
         """What was said."""
         return {name: value for name, value in self if value is not None}
+
+
+class Names(Section):
+    """`[names]`: which text a class has, and what reads it.
+
+    `source` is "labels" (in words), "descriptions" (of Wikidata's relations) or a file .json, `{class: text}`.
+    `encoder` is a sentence encoder, frozen, such as "minilm"; "same" is the encoder that is trained, with gradients.
+    """
+
+    source: str = "labels"
+    encoder: str = "same"
 
 
 class Optim(Clipping):
@@ -132,6 +169,7 @@ class Training(Section):
 class Validation(KTo2K):
     """`[validation]`: the episodes that choose the best checkpoint; never those that are reported."""
 
+    spec: str | None = None  # of the data; None: those of training
     split: str = "val"
     way: PositiveInt = 5
     shot: SomeShot = 5
@@ -176,9 +214,12 @@ class Recipe(Section):
     encoder: _Named
     method: _Named
     decision: DecisionOptions = DecisionOptions()
+    names: Names | None = None
     start: str | Start | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None
+    pairs: Pairs | None = None
+    unlabelled: Unlabelled | None = None
     augmentation: Augmentation | None = None
     optim: dict[str, Optim]
     training: Training
@@ -189,6 +230,11 @@ class Recipe(Section):
     def stage_before(self) -> Start | None:
         """What the run starts from, in full."""
         return Start(recipe=self.start) if isinstance(self.start, str) else self.start
+
+    @property
+    def validation_spec(self) -> str:
+        """The data set that validation episodes are drawn from."""
+        return self.validation.spec or self.data.spec
 
     def optimiser(self, name: str) -> Optim:
         """Return the section `[optim.NAME]`; an encoder's table without one learns as the encoder does."""
@@ -206,9 +252,10 @@ class Recipe(Section):
 def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = None) -> Recipe:
     """Check a recipe, or raise one ConfigError that holds every problem."""
     problems = list(more_problems or [])
-    given = [key for key in ("episodes", "batches") if raw.get(key) is not None]
+    given = [f"[{key}]" for key in DRAWS if raw.get(key) is not None]
     if len(given) != 1:
-        problems.append(f"give [episodes] or [batches]; {'both' if given else 'neither'} of them will not do")
+        found = " and ".join(given) or "none of them"
+        problems.append(f"give one of [episodes], [batches] and [pairs]; {found} will not do")
     try:
         recipe = Recipe.model_validate(raw)
         if "encoder" not in recipe.optim:

@@ -24,7 +24,7 @@ def write_run_page(run: Run, recipe: Recipe, command: str) -> None:
     rows = [[str(row["step"]), f"{100 * row[metric]:.2f} ± {100 * row['ci95']:.2f}"] for row in validations]
     page.table(["step", f"{metric}, %"], rows)
     page.note(
-        f"{recipe.data.spec} {task.split}, {task.way}-way, shots {task.shot}, {task.query} queries a class, "
+        f"{recipe.validation_spec} {task.split}, {task.way}-way, shots {task.shot}, {task.query} queries a class, "
         f"{task.episodes} episodes, seed {task.seed}; 95 % intervals over episodes. The best of these chose the "
         "weights: report other episodes."
     )

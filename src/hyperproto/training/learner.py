@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
 from hyperproto.encoders.base import is_finite
+from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation import Predictor
@@ -45,7 +47,8 @@ class Learner(Predictor):
             shape = encoder.feature_shape
             features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
-        learner = cls(features, method, make_decision(method, recipe.decision.options))
+        names = None if recipe.names is None else NameEncoder(recipe.names.source, recipe.names.encoder)
+        learner = cls(features, method, make_decision(method, recipe.decision.options), names)
         learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not is_finite(buffer))
         return learner
 
@@ -60,6 +63,7 @@ class Learner(Predictor):
 
         A method that reads items makes its own batches: it gets no other.
         """
+        self.read_pool(pool)
         if self.method.reads == "items":
             return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
@@ -67,11 +71,20 @@ class Learner(Predictor):
 
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
         """Encode the drawn items in one pass."""
-        return gather_task(self.features(batch) if items is None else items.units, episodes, items)
+        return self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
+
+    def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
+        """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
+        units = self.features(self.features.batch(self.features.prepared(pool), items.ravel()))
+        return replace(task, unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
-        """Encode the drawn items and return the method's losses."""
-        return self.method.loss(self.task(batch, episodes, items))
+        """Encode the drawn items and return the losses of the method and of the encoder."""
+        return {**self.method.loss(self.task(batch, episodes, items)), **self.encoder_loss(batch)}
+
+    def encoder_loss(self, batch: Any) -> dict[str, Tensor]:
+        """Parts of the training loss that the encoder has of its own; a method that reads items has no batch."""
+        return {} if batch is None else self.features.encoder.loss(batch)
 
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data.
@@ -83,6 +96,7 @@ class Learner(Predictor):
         for module in self.modules():
             if isinstance(module, _BatchNorm | FeatureTransform):
                 module.train()
+        self.read_pool(pool)
         self.decision.read_labels(pool)
         self.method.setup(pool, self.features)
 

@@ -6,13 +6,17 @@ from typing import Any
 import torch
 
 from hyperproto.data import Pool
+from hyperproto.data.names import SOURCES
 from hyperproto.decisions import DECISION_OPTIONS, Decision
 from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
+from hyperproto.encoders.class_names import SAME
+from hyperproto.encoders.pretrained import ALIASES
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import METHODS, Group, Method
 from hyperproto.recipes import Recipe, parse, read_recipe
 from hyperproto.registry import Registry, keywords, option_problems
 
+USUAL_SHAPES: dict[str, tuple[int, ...]] = {"maps": (64, 5, 5), "tokens": (-1, 200)}  # others: vectors of 768
 FIXED = {"way", "shot"}  # of the training episodes: a method without any-way or any-shot takes them as its own
 
 
@@ -27,7 +31,7 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
             kept = f"{registry.kind}.name=... keeps the recipe's other options"
             found.append(f"{kept}; {registry.kind}={{name='...'}} starts the section anew")
         problems += found
-    recipe = parse(raw, name, problems + _method_problems(raw))
+    recipe = parse(raw, name, problems + _names_problems(raw.get("names")) + _method_problems(raw))
     method: type[Method] = METHODS.get(recipe.method.name)
     own = "none" if method.transforms is None or "none" in method.transforms else method.transforms[0]
     return recipe.model_copy(update={"transform": recipe.transform or own})
@@ -114,11 +118,17 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     if method.transforms is not None and raw.get("transform") not in (None, *method.transforms):
         known = " or ".join(map(repr, method.transforms))
         problems.append(f"transform = {raw['transform']!r}: {name} is defined with {known}")
+    if method.needs_names and raw.get("names") is None:
+        problems.append(f'[names] is missing: {name} reads the names of classes; say source = "labels", for example')
     shot = shape.get("shot")
     if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
         problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")
+    if method.needs_unlabelled and raw.get("unlabelled") is None:
+        problems.append(f'[unlabelled] is missing: {name} learns from items without labels; add data = "..." there')
     if method.needs_support and "batches" in raw:
         problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
+    if raw.get("pairs") is not None:
+        problems += _pairs_problems(name, method, raw.get("encoder"))
     validation = raw.get("validation")
     if isinstance(validation, dict):
         problems += _validation_problems(name, method, shape, validation)
@@ -131,7 +141,7 @@ def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
     The encoder's own shape is known once the data are open: training builds the method with it before anything else.
     None where this one cannot be built with a usual shape.
     """
-    shape = (64, 5, 5) if cls.reads == "maps" else (768,)
+    shape = USUAL_SHAPES.get(cls.reads, (768,))
     try:
         with torch.random.fork_rng(devices=[]):  # the run's own weights are drawn later
             return cls(feature_shape=shape, n_classes=64, **options)
@@ -181,6 +191,20 @@ def _optimiser_problems(
     return problems
 
 
+def _names_problems(section: Any) -> list[str]:
+    """Check where names of classes come from and what reads them; what is not a table of words the schema reports."""
+    if not isinstance(section, dict):
+        return []
+    source, encoder = section.get("source", SOURCES[0]), section.get("encoder", SAME)
+    problems = []
+    if isinstance(source, str) and source not in SOURCES and not source.endswith(".json"):
+        known = unknown_name("source of names called", source, SOURCES)
+        problems.append(f"names.source: {known}, or the path of a file .json: {{class: text}}")
+    if isinstance(encoder, str) and encoder.partition(":")[0] not in (SAME, *ALIASES, *ENCODERS.names()):
+        problems.append(f"names.encoder: {unknown_name('encoder', encoder, (SAME, *ALIASES, *ENCODERS.names()))}")
+    return problems
+
+
 def _decision_problems(cls: type[Method], section: Any) -> list[str]:
     """Check the decision; what is not a table the schema reports."""
     if not isinstance(section, dict | None) or not {*(section or {})} <= DECISION_OPTIONS.keys():
@@ -201,6 +225,17 @@ def _validation_problems(name: str, method: Method, shape: dict[str, Any], valid
         for key in sorted(FIXED & shape.keys() & validation.keys())
         if f"any-{key}" not in method.traits and validation[key] != shape[key]
     ]
+
+
+def _pairs_problems(name: str, method: Method, encoder: Any) -> list[str]:
+    """Check that a method learns from pairs, and that the encoder has a piece for blanks where it can have one."""
+    problems = [] if method.reads_pairs else [f"[pairs]: {name} does not learn from pairs; mtb-pretrain does"]
+    if isinstance(encoder, dict) and isinstance(encoder.get("name"), str):
+        known, options = _named(encoder)
+        known = known.partition(":")[0]
+        if known in ENCODERS.names() and "blanks" in keywords(ENCODERS.get(known)) and not options.get("blanks"):
+            problems.append(f"[pairs] replaces entities by a piece that {known} lacks; add blanks = true to [encoder]")
+    return problems
 
 
 def _tables(section: Any) -> tuple[str, ...]:

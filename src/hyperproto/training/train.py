@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hyperproto.data import Pool, Progress, open_pool
+from hyperproto.data.blanks import with_blanks
 from hyperproto.encoders import default_device
-from hyperproto.episodes import BatchSampler, Episode
+from hyperproto.episodes import BatchSampler, Episode, PairSampler
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError, DataError, NonFiniteError
 from hyperproto.methods import Group, Task
@@ -34,6 +35,7 @@ from hyperproto.training.optimisers import clip_gradients, make_optimiser, rate,
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
+from hyperproto.training.unlabelled import UnlabelledItems
 from hyperproto.training.validation import Validator
 
 
@@ -88,8 +90,11 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
             locks.enter_context(run.lock())
         start = _start(recipe, run, on_step, on_data)
         pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
+        if recipe.pairs is not None:
+            pool = with_blanks(pool)
+        unlabelled = UnlabelledItems.of(recipe, on_data)
         validation = Validator(recipe, pool, on_data)
-        _train(resolve(recipe, pool), pool, validation, run, start, on_step, locks)
+        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, locks)
     return run
 
 
@@ -107,6 +112,7 @@ def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress |
 def _train(
     recipe: Recipe,
     pool: Pool,
+    unlabelled: UnlabelledItems | None,
     validation: Validator,
     run: Run,
     start: tuple[Run, Start] | None,
@@ -125,17 +131,11 @@ def _train(
     scheduled = [optimiser for name, optimiser in optimisers.items() if recipe.optimiser(name).scheduled]
 
     # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
+    state = State()
     if run.checkpoint.exists():
         state = _resume(run, learner, optimisers)
     else:
-        state = State()
-        if start is not None:
-            before = start[0].load(start[1].weights)[0]
-            learner.take_encoder(before, start[0].folder)
-        torch.manual_seed(config.seed)
-        learner.setup(pool)
-        if start is not None:
-            learner.take_heads(before, start[1].heads, start[0].folder)
+        _initialise(learner, pool, config.seed, start)
     run.cut_metrics(state.metrics_length)
 
     # Learning phase
@@ -147,11 +147,14 @@ def _train(
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
         with _told_at_step(step + 1, run):
-            task = learner.task(*learner.collate(pool, episodes))
+            drawn = learner.collate(pool, episodes)
+            task = learner.task(*drawn)
+            if unlabelled is not None:
+                task = learner.with_unlabelled(task, unlabelled.pool, unlabelled.draw(step, episodes))
             set_rates(scheduled, rate(config, step))
             told = _opponent_step(learner, task, optimisers, groups, recipe)
             with _held_constant(groups):
-                losses = learner.method.loss(task)  # L_cls (and L_dis)
+                losses = {**learner.method.loss(task), **learner.encoder_loss(drawn[0])}  # L_cls (and L_dis)
                 loss = torch.stack(list(losses.values())).sum()
                 players = {name: group for name, group in groups.items() if not group.opponent}
                 _update(optimisers, loss, players, recipe)  # z, eps and f
@@ -179,12 +182,28 @@ def _train(
         PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
 
 
+def _initialise(learner: Learner, pool: Pool, seed: int, start: tuple[Run, Start] | None) -> None:
+    """Fill the parameters: the encoder's from the stage before, the method's from the data, then from that stage."""
+    before = None
+    if start is not None:
+        run, stage = start
+        before = run.load(stage.weights)[0]
+        learner.take_encoder(before, run.folder)
+    torch.manual_seed(seed)
+    learner.setup(pool)
+    if before is not None:
+        learner.take_heads(before, stage.heads, run.folder)
+
+
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
-    """Return the function from a step (from 0) to the episodes, or the batch of items, that it trains on."""
+    """Return the function from a step (from 0) to the episodes, batch of items, or pairs that it trains on."""
     task, seed = recipe.episodes, recipe.training.seed
     if recipe.batches is not None:
         batches = BatchSampler(pool, size=recipe.batches.size, seed=seed)
         return lambda step: batches.draw(1, start=step)
+    if (pairs := recipe.pairs) is not None:
+        drawn = PairSampler(pool, source=pairs.source, blanks=pairs.blanks, seed=seed)
+        return lambda step: drawn.draw(pairs.size, start=step * pairs.size)
     assert task is not None  # the schema sees to it
     shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": seed, **task.k2k()}
     sampler = make_sampler(pool, **shape)

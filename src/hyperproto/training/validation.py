@@ -14,7 +14,7 @@ class Validator:
 
     def __init__(self, recipe: Recipe, train_pool: Pool, on_data: Progress | None = None) -> None:
         task = recipe.validation
-        self.pool = open_pool(recipe.data.spec, task.split, on_data)
+        self.pool = open_pool(recipe.validation_spec, task.split, on_data)
         self.problem = problem_of(self.pool)
         shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": task.seed, **task.k2k()}
         self.episodes = self.problem.sampler(self.pool, **shape).draw(task.episodes)

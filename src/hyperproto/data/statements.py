@@ -1,0 +1,144 @@
+"""`statements`: sentences with two entities that have identities, with or without relations, to pre-train on."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+import numpy as np
+
+from hyperproto.data.fewrel import is_yes, sentences_in
+from hyperproto.data.pool import OUTSIDE, Pool, Progress
+from hyperproto.data.relations import (
+    InstanceReader,
+    Relation,
+    is_relation,
+    mentions_overlap,
+    problem_of,
+    refuse,
+    sentence_key,
+    uncased,
+)
+from hyperproto.data.specs import data_folder, parse_argument
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import parse_json, read_json, read_utf8
+
+SUMMARY = (
+    "sentences with two entities that have identities, to pre-train on: "
+    "statements:FILE[,without=PATH][,uncased=yes] (a list, lines of JSON, or by relation)"
+)
+OPTIONS = {"uncased": "no", "without": ""}
+MOST = 100  # statements an entity is in
+
+
+class Statement(Relation):
+    """A relation whose head and tail have identities: the same entity has the same one in every sentence."""
+
+    head_id: str
+    tail_id: str
+
+
+class StatementReader(InstanceReader):
+    """Reads instances with the identities of head and tail: the id, or else the mention without case and accents."""
+
+    def _relation(self, raw: dict[str, Any]) -> Statement:
+        found = super()._relation(raw)
+        head, tail = (
+            _identity(raw, key, [found["tokens"][place] for place in places])
+            for key, places in (("h", found["head"]), ("t", found["tail"]))
+        )
+        return {**found, "head_id": head, "tail_id": tail}
+
+
+def _identity(raw: dict[str, Any], key: str, mention: list[str]) -> str:
+    own = raw[key][1]
+    if own is not None and not isinstance(own, str):
+        raise DataError(f"the id of {key} is {own!r:.50}, not a string or null")
+    if own:
+        own.encode()  # half a character (a lone surrogate) stops here
+        return own
+    return " ".join(map(uncased, mention))
+
+
+def splits(argument: str = "") -> tuple[str, ...]:
+    """Name the splits: all statements are there to train on."""
+    return ("train",)
+
+
+def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
+    """Read the statements of a file; those of a file by relation have labels, others are of no class.
+
+    A file that ends in .jsonl holds one statement a line, any other one JSON value: a list, or lists by relation.
+    Left out, and counted in one warning: statements of one entity with itself, with overlapping mentions, those whose
+    sentence occurs in `without` (a file, or the files below a folder; `without=fewrel`: those of that data set), and
+    those of an entity that is in 100 others before them. `uncased=yes` lower-cases the words and strips their accents.
+    """
+    given, options = parse_argument("statements", argument, OPTIONS)
+    spec = f"statements:{argument}"
+    if not given:
+        raise ConfigError("statements: which file? write statements:FILE")
+    path = Path(given).expanduser()
+    relations = read_statements(path, uncased=is_yes("statements", "uncased", options["uncased"]))
+    known: set[str] = set()
+    if options["without"]:
+        place = data_folder("fewrel") if options["without"] == "fewrel" else Path(options["without"]).expanduser()
+        known = sentences_in(place, besides=path)
+    kept, why = _kept(relations, known, options["without"])
+    total, left = sum(map(len, relations.values())), sum(map(len, kept.values()))
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in why.items())
+    if not left:
+        raise DataError(f"{spec}: none of its {total:,} statements can be used ({reasons}); name another corpus")
+    if left < total:
+        warn(f"{spec}: {total - left:,} of {total:,} statements are left out: {reasons}", stacklevel=2)
+    names = tuple(name for name in kept if name is not None)
+    labels = [np.full(len(found), OUTSIDE if name is None else names.index(name)) for name, found in kept.items()]
+    items = [statement for found in kept.values() for statement in found]
+    return Pool(items, np.concatenate(labels), names, name=spec, split=split)
+
+
+def read_statements(path: Path, *, uncased: bool = False) -> dict[str | None, list[Statement]]:
+    """Read the statements of each relation of a file; those of a file without relations have the key None."""
+    reader, problems = StatementReader(uncased=uncased), []
+    content: dict[str | None, Any]
+    if path.suffix == ".jsonl":
+        lines = enumerate(read_utf8(path, missing="check its name and folder").splitlines(), start=1)
+        content = {None: [parse_json(line, f"{path}, line {n}", reader) for n, line in lines if line.strip()]}
+    else:
+        found = read_json(path, reader)
+        content = found if isinstance(found, dict) and not is_relation(found) else {None: found}
+    for relation, statements in content.items():
+        where = "" if relation is None else f"{relation!r}, "
+        if not isinstance(statements, list) or not statements:
+            problems.append(f"{where}{statements!r:.50} is not a list of at least one instance")
+            continue
+        for index, statement in enumerate(statements):
+            if not is_relation(statement):
+                problems.append(f"{where}index {index}: {problem_of(statement)}")
+    if not content:
+        problems.append("an empty object")
+    refuse(path, problems)
+    return content
+
+
+def _kept(
+    relations: dict[str | None, list[Statement]], known: set[str], place: str
+) -> tuple[dict[str | None, list[Statement]], Counter[str]]:
+    """Return the statements that can be used, and how many cannot for which reason."""
+    why: Counter[str] = Counter()
+    seen: Counter[str] = Counter()  # statements of each entity
+    kept: dict[str | None, list[Statement]] = {}
+    for relation, statements in relations.items():
+        for statement in statements:
+            pair = statement["head_id"], statement["tail_id"]
+            if pair[0] == pair[1]:
+                why["of an entity with itself"] += 1
+            elif mentions_overlap(statement):
+                why["with overlapping mentions"] += 1
+            elif known and sentence_key(statement["tokens"]) in known:
+                why[f"that occur in {place}"] += 1
+            elif max(seen[entity] for entity in pair) >= MOST:
+                why[f"of an entity that is in {MOST} others"] += 1
+            else:
+                seen.update(pair)
+                kept.setdefault(relation, []).append(statement)
+    return kept, why

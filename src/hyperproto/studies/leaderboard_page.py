@@ -1,0 +1,90 @@
+"""The page of a leaderboard: accuracies, differences to ProtoNet, and what each row cost, by encoder."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+TITLES = {"cnn": "CNN with GloVe", "minilm": "MiniLM, fine-tuned"}
+NOTES = """\
+Every run has the same CPU time on one thread, and the number of steps follows from the time of a step. Learning rate
+and temperature are one of four pairs, chosen on relations held out of the training set; nothing is chosen on the splits
+reported here. ± is half a 95 % interval over episodes; the second number of a cell is the paired difference to ProtoNet
+of the same encoder and seed on the same episodes. An empty cell: the method serves no such episodes. Rows of `cosine`,
+`simpleshot`, `nearest` and `logistic` score the encoder of ProtoNet's run. A number in square brackets says that only
+so many of the episodes were scored; the difference is on those."""
+
+
+def page(rows: Sequence[Row], command: str, facts: Row) -> str:
+    """Markdown of all tables."""
+    parts = ["# Relations: methods side by side", "", f"`{command}`", ""]
+    parts += [
+        f"{facts['episodes']:,} episodes a column, {facts['query']} queries a class, episode seed {facts['seed']}."
+    ]
+    parts += ["", NOTES, ""]
+    for encoder in dict.fromkeys(row["encoder"] for row in rows):
+        own = [row for row in rows if row["encoder"] == encoder]
+        parts += [f"## {TITLES.get(encoder, encoder)}", ""]
+        for split in dict.fromkeys(row["split"] for row in own):
+            parts += [f"### {split}", "", *_lines(accuracy_cells([row for row in own if row["split"] == split])), ""]
+        parts += ["### Cost", "", *_lines(cost_cells(own)), ""]
+    return "\n".join([*parts, "## Episodes", "", *_lines(hash_cells(rows)), ""])
+
+
+def accuracy_cells(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for each way to score a row, a column for each kind of episodes."""
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    full = max(row["episodes"] for row in rows)
+    lines: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault((row["row"], row["scored_by"]), {})[row["column"]] = row
+    head = ["row", "scored by", "seeds", *(column.partition(" ")[2] for column in columns)]
+    body = [
+        [*key, ", ".join(next(iter(own.values()))["seeds"]), *(_cell(own.get(column), full) for column in columns)]
+        for key, own in lines.items()
+    ]
+    return [head, *body]
+
+
+def _cell(row: Row | None, full: int) -> str:
+    if row is None:
+        return ""
+    words = _percent(row["accuracy"], row["ci95"])
+    if "difference" in row and (row["row"], row["scored_by"]) != ("protonet", "protonet"):
+        words += f" ({_percent(row['difference'], row['difference_ci95'], '+')})"
+    return words if row["episodes"] == full else f"{words} [{row['episodes']}]"
+
+
+def _percent(value: float, ci95: float | None, sign: str = "") -> str:
+    half = "" if ci95 is None else f" ± {100 * ci95:.1f}"
+    return f"{100 * value:{sign}.1f}{half}"
+
+
+def cost_cells(rows: Sequence[Row]) -> list[list[str]]:
+    """What a row cost to train and to score, and what it saw: of scoring, the means over columns."""
+    lines: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        lines.setdefault((row["row"], row["scored_by"]), []).append(row)
+    head = ["row", "scored by", "steps", "ms a step", "CPU minutes", "learned in the encoder", "in the head"]
+    head += ["ms an episode", "head's share of evaluation", "pair (rate x, temperature x)", "saw besides labels"]
+    body = []
+    for key, own in lines.items():
+        first = own[0]
+        pair = f"{first['rate']:g}, {first['temperature']:g}" + ("" if first["chosen_on"] else " (the recipe's own)")
+        took = sum(row["ms_an_episode"] for row in own) / len(own)
+        share = sum(row["head_share"] for row in own) / len(own)
+        step, minutes = ("" if first[name] is None else f"{first[name]:.1f}" for name in ("ms_a_step", "cpu_minutes"))
+        counts = [f"{first[name]:,}" for name in ("encoder_parameters", "head_parameters")]
+        trained = [f"{first['steps']:,}", step, minutes, *counts]
+        body.append([*key, *trained, f"{took:.2f}", f"{share:.0%}", pair, first["saw"]])
+    return [head, *body]
+
+
+def hash_cells(rows: Sequence[Row]) -> list[list[str]]:
+    """The hash of the episodes of each column."""
+    found = dict.fromkeys((row["column"], f"{row['episodes']:,}", f"`{row['episode_hash']}`") for row in rows)
+    return [["column", "episodes", "hash"], *(list(line) for line in found)]
+
+
+def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
+    head, *body = ("| " + " | ".join(row) + " |" for row in cells)
+    return [head, "| --- " * len(cells[0]) + "|", *body]
