@@ -30,7 +30,8 @@ from hyperproto.transforms import TRANSFORMS
 
 __all__ = ["Bench", "check_encoder", "check_method", "check_region", "method_checks"]
 
-SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "items": (24,)}
+SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
+LONGEST = 5  # tokens
 WAY, SHOT, QUERY = 3, 2, 4
 TOLERANCE = 1e-3
 
@@ -74,7 +75,7 @@ class LinearEncoder(Encoder):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.feature_shape = shape
-        self.weight = nn.Parameter(torch.eye(int(np.prod(shape))))
+        self.weight = nn.Parameter(torch.eye(_size(shape)))
 
     def collate(self, prepared: Any, index: IntArray) -> Tensor:
         """Take vectors."""
@@ -83,6 +84,31 @@ class LinearEncoder(Encoder):
     def forward(self, batch: Tensor) -> Units:
         """Turn vectors, and give them their shape."""
         return Units.one_each((batch @ self.weight).view(-1, *self.feature_shape))
+
+
+class TokenEncoder(LinearEncoder):
+    """Token states of unequal length, with their mask: item n has 1 to LONGEST tokens, by n."""
+
+    def lengths(self, prepared: Any) -> IntArray:
+        """How many tokens each item has."""
+        return 1 + np.arange(len(prepared)) % LONGEST
+
+    def collate(self, prepared: Any, index: IntArray) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Take vectors, and how long they are."""
+        return super().collate(prepared, index), torch.from_numpy(self.lengths(prepared)[index])
+
+    def forward(self, batch: tuple[Tensor, Tensor]) -> Units:  # type: ignore[override]
+        """Turn vectors, cut them into tokens (n, L, C), padded with zeros to the longest of the batch."""
+        vectors, lengths = batch
+        longest = int(lengths.max())
+        real = torch.arange(longest) < lengths[:, None]  # (n, L)
+        x = (vectors @ self.weight).view(len(vectors), LONGEST, -1)[:, :longest]
+        return Units.one_each(x.masked_fill(~real[..., None], 0.0), real)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    """How many numbers a unit has; of token states, the longest."""
+    return int(np.prod([LONGEST if axis == -1 else axis for axis in shape]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +125,7 @@ class Bench:
 
     def pool(self, shift: float = 0.0) -> Pool:
         """Eight round classes of 30 vectors each, `shift` away from the origin."""
-        random, dim = np.random.default_rng(0), int(np.prod(self.shape))
+        random, dim = np.random.default_rng(0), _size(self.shape)
         labels = np.repeat(np.arange(8), 30)
         x = random.normal(size=(8, dim))[labels] / 2 + random.normal(size=(len(labels), dim))
         names = tuple(f"class {n}" for n in range(8))
@@ -107,7 +133,7 @@ class Bench:
 
     def features(self) -> Features:
         """An encoder that learns, and no transform."""
-        encoder = LinearEncoder(self.shape)
+        encoder = TokenEncoder(self.shape) if self.cls.reads == "tokens" else LinearEncoder(self.shape)
         return Features(encoder, FeatureTransform("none", self.shape))
 
     def build(self, **changes: Any) -> Method:
@@ -288,12 +314,14 @@ def _state(bench: Bench) -> None:
 
 def _wrong_shape(bench: Bench) -> None:
     """Units of a shape that the method cannot read are refused by a ConfigError."""
-    if bench.cls.reads == "vectors":
+    for kind, shape in SHAPES.items():
+        if "items" in (kind, bench.cls.reads) or kind == bench.cls.reads:
+            continue
         try:
-            bench.build(feature_shape=(8, 3, 3))
+            bench.build(feature_shape=shape)
         except ConfigError:
-            return
-        raise AssertionError("feature maps are accepted by a method that reads vectors")
+            continue
+        raise AssertionError(f"{kind} of shape {shape} are accepted by a method that reads {bench.cls.reads}")
 
 
 def _with_queries(episode: Episode, order: IntArray) -> Episode:

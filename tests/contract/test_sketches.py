@@ -1,6 +1,7 @@
-"""Four methods unlike ours, in a few lines each: if one of them did not fit, the contract would be wrong."""
+"""Five methods unlike ours, in a few lines each: if one of them did not fit, the contract would be wrong."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,10 +26,11 @@ from hyperproto.evaluation import (
     score_episodes,
 )
 from hyperproto.methods import PAD, Method, Task, TaskItems, gather_task
+from hyperproto.methods.masks import masked_mean
 from hyperproto.problems.classification import count_correct
 from hyperproto.recipes import Augmentation
 from hyperproto.testing import check_method
-from hyperproto.training import Learner
+from hyperproto.training import Learner, load_recipe
 from tests.conftest import blobs
 from tests.helpers.predicting import accuracies, decided
 
@@ -290,3 +292,78 @@ def test_a_method_on_feature_maps() -> None:
     with pytest.raises(ConfigError, match=r"LocalDescriptors reads feature maps, but the encoder gives vectors of "
                                           r'shape \(6,\); add output = "maps" to \[encoder\]'):  # fmt: skip
         LocalDescriptors(feature_shape=(6,), n_classes=0)
+
+
+class NearestTokens(Method):
+    """A method on token states: a query matches a class by the nearest token of it that each of its own has."""
+
+    reads: ClassVar = "tokens"
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
+
+    def scores(self, task: Task) -> Tensor:
+        assert task.support_mask is not None
+        assert task.query_mask is not None
+        tokens = task.query[:, :, None, :, None] - task.support[:, None, :, None]  # (B, Q, S, L', L, C)
+        absent = ~task.support_mask[:, None, :, None]  # (B, 1, S, 1, L)
+        nearest = tokens.square().sum(-1).masked_fill(absent, torch.inf).amin(-1)  # (B, Q, S, L')
+        near = -masked_mean(nearest, task.query_mask[:, :, None], -1)  # (B, Q, S)
+        return near @ (task.members() / task.counts()[:, None].clamp(min=1))
+
+
+class ForgetsTheMask(NearestTokens):
+    """Takes the zeros of padding for tokens."""
+
+    def scores(self, task: Task) -> Tensor:
+        return task.query.mean(2) @ (task.support.mean(2).mT @ task.members())
+
+
+class Embeddings(NearestTokens):
+    """Reads what the filters of the CNN read."""
+
+    token_output: ClassVar = "embeddings"
+
+
+def test_a_method_on_token_states() -> None:
+    check_method(NearestTokens)
+    with pytest.raises(AssertionError, match="alone scores otherwise than in a batch"):
+        check_method(ForgetsTheMask)
+
+
+def test_a_task_has_token_states_and_masks_as_long_as_its_longest_item() -> None:
+    mask = torch.arange(7) < torch.tensor([2, 5, 1, 7])[:, None]
+    units = Units.one_each(torch.randn(4, 7, 3).masked_fill(~mask[..., None], 0.0), mask)
+    episode = Episode(np.arange(1), np.array([2, 0]), np.array([0, 0]), np.array([1]), np.array([0]))
+    task = gather_task(units, [episode])
+    assert task.support_mask is not None
+    assert task.query_mask is not None
+    assert task.support_mask.shape == task.support.shape[:-1] == (1, 2, 5)
+    assert task.query_mask.shape == task.query.shape[:-1] == (1, 1, 5)
+    assert task.support_mask.sum(-1).tolist() == [[1, 2]]
+    assert torch.equal(task.support[0], units.x[[2, 0], :5])
+
+
+@pytest.mark.parametrize(
+    ("cls", "shape", "words"),
+    [
+        (NearestTokens, (6,), r"NearestTokens reads token states, but the encoder gives vectors of shape \(6,\); "
+         r'choose relation-cnn or relation-transformer with output = "maps" in \[encoder\]'),
+        (NearestTokens, (8, 3, 3), r"token states, but the encoder gives maps of shape \(8, 3, 3\); choose relation"),
+        (Embeddings, (6,), r'\(6,\); choose relation-cnn with output = "embeddings" in \[encoder\]'),
+        (LocalDescriptors, (-1, 6), r"reads feature maps of one size, but the encoder gives token states of shape "
+         r'\(-1, 6\); choose an image encoder, with output = "maps"'),
+        (NearestWord, (-1, 6), r"reads vectors, but the encoder gives units of shape \(-1, 6\); leave output out of"),
+    ],
+)  # fmt: skip
+def test_units_of_another_shape_are_refused_by_the_output_to_choose(
+    cls: type[Method], shape: tuple[int, ...], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        cls(feature_shape=shape, n_classes=0)
+
+
+def test_a_recipe_with_a_method_on_token_states_is_checked() -> None:
+    name = f"{Path(__file__)}:NearestTokens"
+    recipe = load_recipe("fewrel-cnn:protonet", [f"method={{name='{name}'}}", "encoder.output='maps'"])
+    assert recipe.method.name == name
+    with pytest.raises(ConfigError, match=r"optim\.head: there is no optimiser section 'head'"):
+        load_recipe("fewrel-cnn:protonet", [f"method={{name='{name}'}}", "optim.head={lr=0.1}"])

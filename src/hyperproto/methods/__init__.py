@@ -19,6 +19,7 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "mlman": "hyperproto.methods.mlman:MLMAN",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",

@@ -23,7 +23,7 @@ TRAITS = {
     "transductive": "the queries of an episode see each other",
     "translation-free": "moving all vectors by the same amount changes no answer",
 }
-Reads = Literal["vectors", "maps", "items"]
+Reads = Literal["vectors", "maps", "tokens", "items"]
 LEAST_TEMPERATURE = 1e-30  # and its inverse is the largest: float32 has no room for more
 
 
@@ -46,7 +46,8 @@ class Method(nn.Module):
     `method(task)` is `method.scores(task)` with the shape and the values checked.
     """
 
-    reads: ClassVar[Reads] = "vectors"  # of the encoder: vectors, maps (units of several axes), or the items themselves
+    reads: ClassVar[Reads] = "vectors"  # of the encoder: vectors, maps (C, H, W), tokens (-1, C); or the items
+    token_output: ClassVar[Literal["maps", "embeddings"]] = "maps"  # which token states, for a method that reads those
     traits: frozenset[str] = frozenset()  # what it promises; an instance may promise less than its class
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
@@ -70,15 +71,7 @@ class Method(nn.Module):
         `way` and `shot` are those of the training episodes, for a method whose parameters depend on them.
         """
         super().__init__()
-        if self.reads == "vectors" and len(feature_shape) != 1:
-            raise ConfigError(
-                f"{type(self).__name__} reads vectors, but the encoder gives units of shape {feature_shape}"
-            )
-        if self.reads == "maps" and len(feature_shape) < 2:
-            raise ConfigError(
-                f"{type(self).__name__} reads feature maps, but the encoder gives vectors of shape {feature_shape}; "
-                'add output = "maps" to [encoder]'
-            )
+        self._check_shape(feature_shape)
         self.feature_shape = feature_shape
         self.n_classes = n_classes
         self.way = way
@@ -154,6 +147,30 @@ class Method(nn.Module):
         twin = copy(self)
         twin.fit = self._checked(fit)
         return twin
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse units of a shape that the method cannot read, and say which output of which encoder it can."""
+        name, gives = type(self).__name__, "vectors" if len(shape) == 1 else "token states" if -1 in shape else "maps"
+        if self.reads == "vectors" and gives != "vectors":
+            raise ConfigError(
+                f"{name} reads vectors, but the encoder gives units of shape {shape}; leave output out of [encoder]"
+            )
+        if self.reads == "maps" and gives == "vectors":
+            raise ConfigError(
+                f"{name} reads feature maps, but the encoder gives vectors of shape {shape}; "
+                'add output = "maps" to [encoder]'
+            )
+        if self.reads == "maps" and gives == "token states":
+            raise ConfigError(
+                f"{name} reads feature maps of one size, but the encoder gives token states of shape {shape}; choose "
+                'an image encoder, with output = "maps"'
+            )
+        if self.reads == "tokens" and (gives != "token states" or len(shape) != 2):
+            encoders = "relation-cnn or relation-transformer" if self.token_output == "maps" else "relation-cnn"
+            raise ConfigError(
+                f"{name} reads token states, but the encoder gives {gives} of shape {shape}; choose {encoders} with "
+                f'output = "{self.token_output}" in [encoder]'
+            )
 
     def _checked(self, fit: str) -> str:
         if fit not in self.fits:

@@ -13,6 +13,7 @@ from hyperproto.methods import METHODS, Group, Method
 from hyperproto.recipes import Recipe, parse, read_recipe
 from hyperproto.registry import Registry, keywords, option_problems
 
+USUAL_SHAPES: dict[str, tuple[int, ...]] = {"maps": (64, 5, 5), "tokens": (-1, 200)}  # others: vectors of 768
 FIXED = {"way", "shot"}  # of the training episodes: a method without any-way or any-shot takes them as its own
 
 
@@ -131,7 +132,7 @@ def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
     The encoder's own shape is known once the data are open: training builds the method with it before anything else.
     None where this one cannot be built with a usual shape.
     """
-    shape = (64, 5, 5) if cls.reads == "maps" else (768,)
+    shape = USUAL_SHAPES.get(cls.reads, (768,))
     try:
         with torch.random.fork_rng(devices=[]):  # the run's own weights are drawn later
             return cls(feature_shape=shape, n_classes=64, **options)
