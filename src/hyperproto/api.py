@@ -466,7 +466,8 @@ def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
     for split in splits_of(data):
         pool = open_pool(data, split, noted(progress, f"items of {split}"))
         row = {"data": data, "split": split, "classes": pool.n_classes, "items": len(pool), "digest": pool.digest}
-        rows.append({**row, "smallest class": int(pool.counts.min()), "largest class": int(pool.counts.max())})
+        sizes = pool.counts.tolist() or [0]  # a split without labels has no classes
+        rows.append({**row, "smallest class": min(sizes), "largest class": max(sizes)})
     return rows
 
 

@@ -32,7 +32,7 @@ __all__ = ["Bench", "check_encoder", "check_method", "check_region", "method_che
 
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
 LONGEST = 5  # tokens
-WAY, SHOT, QUERY = 3, 2, 4
+WAY, SHOT, QUERY, UNLABELLED = 3, 2, 4, 6
 TOLERANCE = 1e-3
 
 
@@ -164,7 +164,11 @@ class Bench:
         if self.cls.reads == "items":
             items = TaskItems.of(features, pool, episodes)
             return gather_task(items.units, episodes, items)
-        return gather_task(features(features.batch(features.prepared(pool), np.arange(len(pool)))), episodes)
+        units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
+        task = gather_task(units, episodes)
+        if not self.cls.needs_unlabelled:
+            return task
+        return replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, (len(episodes), UNLABELLED)))
 
     def scores(self, episodes: Sequence[Episode], shift: float = 0.0, pool: Pool | None = None) -> list[Tensor]:
         """Score episodes as an evaluation does: the scores (Q, N) of each."""
@@ -277,16 +281,29 @@ def _gradients(bench: Bench) -> None:
     """Each part of the loss is one finite number; gradients reach the encoder and every parameter that learns."""
     method, features = bench.ready(learn_temperature=True)
     method.train()
-    losses = method.loss(bench.task(features.train(), bench.episodes()))
+    task = bench.task(features.train(), bench.episodes())
+    losses = method.loss(task)
     assert losses, "no loss"
     assert all(part.ndim == 0 and part.isfinite() for part in losses.values()), "a part of the loss is no finite number"
     torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+    _check_opponent(method, task)
     reached = [p for p in features.parameters() if p.grad is not None and p.grad.abs().sum() > 0]
     assert reached, "no gradient reaches the encoder"
     for name, parameter in method.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, f"no gradient reaches {name}"
             assert parameter.grad.to_dense().isfinite().all(), f"the gradient of {name} is not finite"
+
+
+def _check_opponent(method: Method, task: Task) -> None:
+    """A second player has a loss of its own, which reaches all of its parameters."""
+    params = [p for group in method.param_groups().values() if group.opponent for p in group.params]
+    losses = list(method.opponent_loss(task.detached()).values())
+    assert bool(params) == bool(losses), "groups marked opponent and an opponent_loss go together"
+    if losses:
+        for gradient in torch.autograd.grad(torch.stack(losses).sum(), params, allow_unused=True):
+            assert gradient is not None, "opponent_loss does not reach a parameter of the opponent"
+            assert gradient.isfinite().all(), "a gradient of opponent_loss is not finite"
 
 
 def _setup(bench: Bench) -> None:

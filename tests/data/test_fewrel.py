@@ -80,6 +80,34 @@ def test_the_splits_of_fewrel2(folder: Path) -> None:
         open_pool("fewrel2:,uncased=maybe", "test")
 
 
+def test_unlabelled_text_of_fewrel2_leaves_out_what_is_evaluated(folder: Path) -> None:
+    own = [instance(f"PubMed says {n} of engines") for n in range(3)]
+    seen = instance("ADA  wrote M0 engines 0")  # the same sentence in other case
+    write(folder / "pubmed_unsupervised.json", [own[0], seen, *own[1:]])
+    pool = open_pool("fewrel2", "unlabelled")
+    assert [item["tokens"] for item in pool.items] == [each["tokens"] for each in own]
+    assert pool.labels.tolist() == [OUTSIDE] * 3
+    assert pool.class_names == ()
+    assert len(open_pool("fewrel2:,overlap=official", "unlabelled")) == 4
+    with pytest.raises(ConfigError, match="fewrel2: there is no overlap 'some'"):
+        open_pool("fewrel2:,overlap=some", "unlabelled")
+    write(folder / "pubmed_unsupervised.json", [own[0], {"tokens": ["a"]}])
+    with pytest.raises(DataError, match=r"(?s)pubmed_unsupervised.json: 1 problem.*- index 1: it has no h"):
+        open_pool("fewrel2", "unlabelled")
+    write(folder / "pubmed_unsupervised.json", {})
+    with pytest.raises(DataError, match=r"pubmed_unsupervised.json: not a list of at least one instance"):
+        open_pool("fewrel2", "unlabelled")
+
+
+@pytest.mark.data
+def test_none_of_val_pubmed_is_among_the_unlabelled() -> None:
+    evaluated = {sentence_key(item["tokens"]) for item in open_pool("fewrel2", "test").items}
+    disjoint, official = (open_pool(f"fewrel2:,overlap={name}", "unlabelled") for name in ("disjoint", "official"))
+    assert (len(disjoint), len(official)) == (1473, 2500)
+    assert not evaluated & {sentence_key(item["tokens"]) for item in disjoint.items}
+    assert evaluated <= {sentence_key(item["tokens"]) for item in official.items}
+
+
 def test_files_that_are_not_there(folder: Path, tmp_path: Path) -> None:
     (folder / "val_wiki.json").unlink()
     with pytest.raises(

@@ -95,8 +95,8 @@ def test_the_recipes_of_a_table_say_what_the_paper_reaches(name: str) -> None:
     table = read_table(name)
     for row in read_rows(name):
         recipe = load_recipe(f"{name}:{row}")
-        if recipe.start is not None:
-            assert load_recipe(recipe.start).encoder == recipe.encoder
+        if recipe.stage_before is not None:
+            assert load_recipe(recipe.stage_before.recipe).encoder == recipe.encoder
         if recipe.paper is not None:
             published = table.row_of(recipe.paper)
             for column in table.columns_of(recipe.paper):
@@ -108,8 +108,8 @@ def test_the_recipes_of_images_are_the_papers(name: str) -> None:
     table = read_table(name)
     for row in read_rows(name):
         recipe = load_recipe(f"{name}:{row}")
-        if recipe.start is not None:
-            assert load_recipe(recipe.start).data == recipe.data
+        if recipe.stage_before is not None:
+            assert load_recipe(recipe.stage_before.recipe).data == recipe.data
         if recipe.paper is not None and recipe.episodes is not None:
             for column in table.columns_of(recipe.paper):
                 assert (recipe.episodes.way, recipe.episodes.shot) == (column.way, column.shot)

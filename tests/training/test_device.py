@@ -17,14 +17,11 @@ from hyperproto.training import Learner
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
 POOL = Pool(PIXELS, np.repeat(np.arange(4), 10), tuple("abcd"))
 EPISODES = EpisodeSampler(POOL, way=3, shot=(1, 2, 4), query=3).draw(2)
-# It computes no numbers: logistic regression asks whether it has converged, NNShot how many words a class has.
-# Methods of a fixed way or shot are not for these episodes.
-NAMES = [
-    name
-    for name in METHODS.names()
-    if name not in ("logistic", "nnshot", "structshot")
-    and {"any-way", "any-shot", "unequal-shots"} <= METHODS.get(name).traits
-]
+# It computes no numbers, and some methods ask for one: logistic regression whether it has converged, NNShot how many
+# words a class has, MTB whether it has any, methods that need equal shots whether they are.
+ASKING = ("logistic", "mtb", "nnshot", "structshot")
+CLASSES = {name: METHODS.get(name) for name in METHODS.names() if name not in ASKING}
+NAMES = [name for name, cls in CLASSES.items() if cls.reads == "vectors" and "unequal-shots" in cls.traits]
 CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]
 
 
@@ -33,7 +30,7 @@ CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]
 def test_a_training_step_stays_on_its_device(name: str, transform: str) -> None:
     augmentation = Augmentation(crop=2, flip=True, jitter=0.2)
     features = Features(Conv4(channels=3, size=16), FeatureTransform(transform, (64,)), augmentation)
-    method = make_method(name, feature_shape=(64,), n_classes=4)
+    method = make_method(name, feature_shape=(64,), n_classes=4, way=3)
     learner = Learner(features, method, make_decision(method, {})).to("meta").train()
     losses = learner(*learner.collate(POOL, EPISODES))
     assert {loss.device.type for loss in losses.values()} == {"meta"}
@@ -44,7 +41,7 @@ def test_a_training_step_stays_on_its_device(name: str, transform: str) -> None:
 @pytest.mark.parametrize(("name", "fit"), CASES)
 def test_scores_stay_on_the_device_of_the_vectors(name: str, fit: str) -> None:
     units = Units.one_each(torch.randn(40, 64).to("meta"))
-    method = make_method(name, feature_shape=(64,), n_classes=4, fit=fit).to("meta").eval()
+    method = make_method(name, feature_shape=(64,), n_classes=4, way=3, fit=fit).to("meta").eval()
     scores = method.scores(gather_task(units, EPISODES))
     assert (scores.device.type, scores.shape) == ("meta", (2, 9, 3))
 

@@ -9,7 +9,7 @@ import torch
 
 from hyperproto.errors import ConfigError
 from hyperproto.training import Report, Run, load_recipe, train
-from hyperproto.training.checkpoint import load_tensors
+from hyperproto.training.checkpoint import load_tensors, model_tensors
 
 from .conftest import recipe_file
 
@@ -76,6 +76,36 @@ def test_a_run_may_start_from_the_folder_of_another(two_stages: str, vectors_fil
     before, after = (encoder_of(load_tensors(r.model)[0]) for r in (first, run))
     torch.testing.assert_close(after["linear.weight"], before["linear.weight"])
     assert json.loads(run.config.read_text())["recipe"]["start"] == str(first.folder)
+
+
+def test_a_start_hands_on_last_weights_and_heads(two_stages: str, tmp_path: Path) -> None:
+    """With a learning rate that moves nothing, the second stage holds what the first ended with, to the last bit."""
+    first = train(load_recipe(f"{two_stages}:classifier", ["training.validate_every=1"]), tmp_path / "first")
+    stage = f"start={{recipe='{first.folder}', weights='last', heads=['weight']}}"
+    still = ["optim.encoder.name='sgd'", "optim.encoder.lr=1e-30", stage]
+    recipe = load_recipe(f"{two_stages}:classifier", [*still, "training.steps=1", "training.seed=5"])
+    run = train(recipe, tmp_path / "second")
+    last, after = (model_tensors(load_tensors(r.checkpoint)[0]) for r in (first, run))
+    assert torch.equal(after["method.weight"], last["method.weight"])
+    assert torch.equal(after["features.encoder.linear.weight"], last["features.encoder.linear.weight"])
+    assert not torch.equal(load_tensors(first.model)[0]["method.weight"], last["method.weight"])  # best is another
+    assert json.loads(run.config.read_text())["recipe"]["start"]["weights"] == "last"
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ("{recipe='FIRST', heads=['norm']}", r"start.heads names 'norm', but no part of that name and shape is common"),
+        ("{recipe='FIRST', weights='worst'}", r"start.weights = 'worst': input should be 'best' or 'last'"),
+        ("{weights='last'}", "start.recipe is missing"),
+        ("{recipe='FIRST', head=['norm']}", "there is no key 'head'; did you mean 'heads'"),
+    ],
+)
+def test_mistakes_in_a_start(stage: str, message: str, two_stages: str, tmp_path: Path) -> None:
+    first = train(load_recipe(f"{two_stages}:classifier", ["training.steps=1"]), tmp_path / "first")
+    start = f"start={stage.replace('FIRST', str(first.folder))}"
+    with pytest.raises(ConfigError, match=message):
+        train(load_recipe(f"{two_stages}:protonet", [start]), tmp_path / "second")
 
 
 def test_a_start_that_is_nothing_or_does_not_fit(two_stages: str, tmp_path: Path) -> None:

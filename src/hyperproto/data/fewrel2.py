@@ -2,25 +2,32 @@
 
 Trained on Wikipedia, validated on SemEval, tested on PubMed. The official PubMed test set is hidden: `test` is its
 validation set, val_pubmed.json, and numbers on it must say so.
+
+`unlabelled` is text of PubMed without relations, for adversarial adaptation. The official file holds every sentence of
+val_pubmed.json: by default those are left out; with `overlap=official` they are not, and a result is transductive.
 """
 
 from pathlib import Path
 
-from hyperproto.data.fewrel import is_yes, official_file
-from hyperproto.data.pool import Pool, Progress
-from hyperproto.data.relations import read_relations, relation_pool
-from hyperproto.data.specs import data_folder, parse_argument
+import numpy as np
+
+from hyperproto.data.fewrel import is_yes, official_file, sentences_in
+from hyperproto.data.pool import OUTSIDE, Pool, Progress
+from hyperproto.data.relations import read_instances, read_relations, relation_pool, sentence_key
+from hyperproto.data.specs import data_folder, one_of, parse_argument
 
 SUMMARY = (
-    "the files of fewrel, from Wikipedia (train) to SemEval (val) and PubMed (test): fewrel2[:FOLDER][,uncased=yes]"
+    "the files of fewrel, from Wikipedia (train) to SemEval (val) and PubMed (test, unlabelled): "
+    "fewrel2[:FOLDER][,uncased=yes][,overlap=official]"
 )
 FILES = {"train": "train_wiki", "val": "val_semeval", "test": "val_pubmed"}
-OPTIONS = {"uncased": "no"}
+UNLABELLED = "pubmed_unsupervised"
+OPTIONS = {"uncased": "no", "overlap": "disjoint"}
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
     """Name the splits."""
-    return tuple(FILES)
+    return (*FILES, "unlabelled")
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
@@ -28,5 +35,12 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
     given, options = parse_argument("fewrel2", argument, OPTIONS)
     spec = f"fewrel2:{argument}".rstrip(":")
     folder = Path(given).expanduser() if given else data_folder("fewrel")
-    path = official_file(spec, folder, FILES[split])
-    return relation_pool(spec, split, read_relations(path, uncased=is_yes("fewrel2", "uncased", options["uncased"])))
+    uncased = is_yes("fewrel2", "uncased", options["uncased"])
+    overlap = one_of("fewrel2", "overlap", options["overlap"], ("disjoint", "official"))
+    if split != "unlabelled":
+        return relation_pool(spec, split, read_relations(official_file(spec, folder, FILES[split]), uncased=uncased))
+    items = read_instances(official_file(spec, folder, UNLABELLED), uncased=uncased)
+    if overlap == "disjoint":
+        seen = sentences_in(official_file(spec, folder, FILES["test"]))
+        items = [item for item in items if sentence_key(item["tokens"]) not in seen]
+    return Pool(items, np.full(len(items), OUTSIDE), (), name=spec, split=split)

@@ -162,6 +162,15 @@ def read_relations(path: Path, *, uncased: bool = False) -> dict[str, list[Relat
     return content
 
 
+def read_instances(path: Path, *, uncased: bool = False) -> list[Relation]:
+    """Read a file that is a list of instances without relations; what is malformed comes in one error, by index."""
+    content = read_json(path, InstanceReader(uncased=uncased))
+    if not isinstance(content, list) or not content:
+        raise DataError(f"{path}: not a list of at least one instance; an instance is {INSTANCE}")
+    refuse(path, [f"index {n}: {problem_of(found)}" for n, found in enumerate(content) if not is_relation(found)])
+    return content
+
+
 def refuse(path: Path, problems: list[str]) -> None:
     """Raise one error for all that is wrong with a file, if anything is; it shows the first few."""
     if problems:

@@ -52,6 +52,7 @@ class Method(nn.Module):
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
     needs_support: bool = True  # whether training episodes must have a support set
+    needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
     start_temperature: ClassVar[float] = 1.0
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
 
@@ -96,6 +97,10 @@ class Method(nn.Module):
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Return the parts of the training loss by name; their sum is minimised."""
         return {"cls": self.cross_entropy(self(task), task)}
+
+    def opponent_loss(self, task: Task) -> dict[str, Tensor]:
+        """Return the parts of the second player's loss, for its groups (`Group.opponent`); vectors are constants."""
+        return {}
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor | None:
         """Score each query for "none of these", (B, Q), higher is likelier; None: as the decision does."""

@@ -64,6 +64,7 @@ class Task:
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
     query_mask: Tensor | None = None  # (B, Q, L)
+    unlabelled: Tensor | None = None  # (B, U, *feature_shape), where a recipe has [unlabelled]; in training only
 
     @property
     def way(self) -> int:
@@ -80,7 +81,7 @@ class Task:
         return (self.support_y[..., None] == classes).to(self.support)
 
     def by_class(self) -> Tensor:
-        """Arrange the support by class, (B, N, K, *feature_shape), each class in its order; all must have K."""
+        """Arrange the support by class, (B, N, K, *feature_shape), in its order; all classes must have K examples."""
         counts = self.counts()
         shot = int(counts[0, 0])
         if not bool((counts == shot).all()) or not shot:
@@ -89,7 +90,7 @@ class Task:
         last = self.support_y.masked_fill(self.support_y < 0, self.way)
         order = last.argsort(dim=1, stable=True)[:, : self.way * shot]  # (B, N K)
         rows = torch.arange(len(order), device=order.device)[:, None]
-        return self.support[rows, order].view(len(order), self.way, shot, *self.support.shape[2:])
+        return self.support[rows, order].reshape(len(order), self.way, shot, *self.support.shape[2:])
 
     def support_items(self) -> Tensor:
         """Which item of its episode each support unit is of, (B, S); padding is of none there is."""
@@ -105,6 +106,11 @@ class Task:
         share = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, S)
         return torch.einsum("bs,bs...->b...", share, self.support)[:, None]
 
+    def detached(self) -> "Task":
+        """The same vectors as constants: no gradient reaches the encoder."""
+        unlabelled = None if self.unlabelled is None else self.unlabelled.detach()
+        return replace(self, support=self.support.detach(), query=self.query.detach(), unlabelled=unlabelled)
+
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
         middle = self.middle()
@@ -115,8 +121,6 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
     """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
     hidden = any(episode.query_y is None for episode in episodes)
     device = units.x.device
-    if units.mask is not None:
-        units = _cut(units, np.concatenate([part for e in episodes for part in (e.support, e.query)]))
     return Task(
         support=_vectors(units, [episode.support for episode in episodes]),
         support_y=_padded([episode.support_y for episode in episodes], PAD).to(device),
@@ -129,14 +133,6 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         support_mask=_mask(units, [episode.support for episode in episodes]),
         query_mask=_mask(units, [episode.query for episode in episodes]),
     )
-
-
-def _cut(units: Units, items: IntArray) -> Units:
-    """Leave out the positions of token states that none of these items has: a view, without a copy."""
-    assert units.mask is not None
-    rows = torch.from_numpy(units.rows_of(items)).to(units.mask.device)
-    longest = int(units.mask.index_select(0, rows).sum(1).max()) if len(rows) else 0
-    return Units(units.x[:, :longest], units.offsets, units.mask[:, :longest])
 
 
 def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:

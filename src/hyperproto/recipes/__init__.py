@@ -10,7 +10,18 @@ from hyperproto.recipes.paper_tables import (
     table_name,
 )
 from hyperproto.recipes.recipe_files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
-from hyperproto.recipes.schema import WORDS, Augmentation, Clipping, Optim, Paper, Recipe, Training, parse
+from hyperproto.recipes.schema import (
+    WORDS,
+    Augmentation,
+    Clipping,
+    Optim,
+    Paper,
+    Recipe,
+    Start,
+    Training,
+    Unlabelled,
+    parse,
+)
 
 __all__ = [
     "WORDS",
@@ -22,7 +33,9 @@ __all__ = [
     "PaperTable",
     "Published",
     "Recipe",
+    "Start",
     "Training",
+    "Unlabelled",
     "builtin_recipes",
     "builtin_tables",
     "parse",

@@ -65,6 +65,19 @@ class Episodes(KTo2K):
     noise_rate: float = Field(default=0.0, ge=0, le=1)
 
 
+class Unlabelled(Section):
+    """`[unlabelled]`: items without labels that a step sees beside its episodes, of another data set or split.
+
+    `number` of them are drawn for each episode, each at most once a step; None: as many as the episode's support has,
+    but no more than `most` a step.
+    """
+
+    data: str
+    split: str = "unlabelled"
+    number: PositiveInt | None = None
+    most: PositiveInt = 256
+
+
 class Batches(Section):
     """`[batches]`, in place of `[episodes]`: items of all classes, for whole-classification (pre-training)."""
 
@@ -154,10 +167,21 @@ class Paper(Section):
     note: str = ""
 
 
+class Start(Section):
+    """`[start]`: another recipe (trained first, beside this run) or the folder of a run, and what is taken from it.
+
+    Its encoder is; `heads` names parts of its method that are, too (the first words of their parameters' names).
+    """
+
+    recipe: str
+    weights: Literal["best", "last"] = "best"  # the best by validation, or those of its last step
+    heads: list[str] = Field(default_factory=list)
+
+
 class Recipe(Section):
     """One training run. `cost` and `expected` say, in words, what it takes and the number it should reach.
 
-    `start` names what the encoder starts from: another recipe (trained first, beside this run) or the folder of a run.
+    `start` names what the encoder starts from, a recipe or the folder of a run; `Start` says more than a name.
     """
 
     name: str
@@ -169,14 +193,20 @@ class Recipe(Section):
     encoder: _Named
     method: _Named
     decision: DecisionOptions = DecisionOptions()
-    start: str | None = None
+    start: str | Start | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None
+    unlabelled: Unlabelled | None = None
     augmentation: Augmentation | None = None
     optim: dict[str, Optim]
     training: Training
     validation: Validation = Validation()
     paper: Paper | None = None
+
+    @property
+    def stage_before(self) -> Start | None:
+        """What the run starts from, in full."""
+        return Start(recipe=self.start) if isinstance(self.start, str) else self.start
 
     def optimiser(self, name: str) -> Optim:
         """Return the section `[optim.NAME]`; an encoder's table without one learns as the encoder does."""
@@ -234,8 +264,8 @@ def _in_words(detail: Any, model: type[BaseModel]) -> tuple[str, str]:
 
 
 def _is_member(part: str) -> bool:
-    """Whether a part of a path names a member of a union: `constrained-int`, `list[int]`, `literal['all']`."""
-    return part.rstrip("]").endswith("int") or part.startswith("literal[")
+    """Whether a part of a path names a member of a union: `constrained-int`, `list[int]`, `literal['all']`, `Start`."""
+    return part.rstrip("]").endswith("int") or part.startswith("literal[") or part in ("str", Start.__name__)
 
 
 def _keys_at(path: list[str], model: type[BaseModel]) -> list[str]:

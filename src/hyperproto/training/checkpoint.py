@@ -22,6 +22,7 @@ from hyperproto.training.learner import Learner
 
 FORMAT = "hyperproto-tensors/2"
 NO_CHECKSUM = "hyperproto-tensors/1"  # what version 0.1 wrote
+MODEL = "model/"  # before the names of the learner's own weights in a checkpoint
 HEAD = "hyperproto"  # the key of our words in the file's head
 WAY_OUT = "take it from a copy, or train again into another folder: hyperproto train RECIPE --out FOLDER"
 
@@ -91,6 +92,11 @@ def load_model(path: Path, learner: Learner) -> dict[str, Any]:
     tensors, state = load_tensors(path)
     fill(learner, tensors, path)
     return state
+
+
+def model_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The learner's own weights among the tensors of a checkpoint."""
+    return {key.removeprefix(MODEL): tensor for key, tensor in tensors.items() if key.startswith(MODEL)}
 
 
 def fill(learner: Learner, weights: Mapping[str, Tensor], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hyperproto.encoders.base import is_finite
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation import Predictor
-from hyperproto.methods import Group, TaskItems, gather_task, make_method
+from hyperproto.methods import Group, Task, TaskItems, gather_task, make_method
 from hyperproto.recipes import Recipe
 
 
@@ -65,10 +66,18 @@ class Learner(Predictor):
         index, local = _renumbered(episodes)
         return self.features.batch(self.features.prepared(pool), index), local, None
 
+    def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
+        """Encode the drawn items in one pass."""
+        return gather_task(self.features(batch) if items is None else items.units, episodes, items)
+
+    def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
+        """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
+        units = self.features(self.features.batch(self.features.prepared(pool), items.ravel()))
+        return replace(task, unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
+
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
-        """Encode the drawn items in one pass and return the method's losses."""
-        units = self.features(batch) if items is None else items.units
-        return self.method.loss(gather_task(units, episodes, items))
+        """Encode the drawn items and return the method's losses."""
+        return self.method.loss(self.task(batch, episodes, items))
 
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data.
@@ -89,6 +98,18 @@ class Learner(Predictor):
             self.features.encoder.load_state_dict(other.features.encoder.state_dict())
         except RuntimeError as error:
             raise ConfigError(f"{where}: its encoder does not fit into this recipe's ({error})") from None
+
+    def take_heads(self, other: "Learner", heads: Sequence[str], where: object) -> None:
+        """Start from the parts of another learner's method that `heads` names."""
+        learned, own = other.method.state_dict(), self.method.state_dict()
+        for head in heads:
+            found = {key: learned[key] for key in own if (key + ".").startswith(head + ".") and key in learned}
+            if not found or any(own[key].shape != tensor.shape for key, tensor in found.items()):
+                raise ConfigError(
+                    f"{where}: start.heads names {head!r}, but no part of that name and shape is common to its method "
+                    f"({', '.join(learned)}) and this one's ({', '.join(own)})"
+                )
+            self.method.load_state_dict(found, strict=False)
 
     def parameter_groups(self, sections: Sequence[str]) -> dict[str, Group]:
         """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder.

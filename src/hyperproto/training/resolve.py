@@ -118,6 +118,8 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     shot = shape.get("shot")
     if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
         problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")
+    if method.needs_unlabelled and raw.get("unlabelled") is None:
+        problems.append(f'[unlabelled] is missing: {name} learns from items without labels; add data = "..." there')
     if method.needs_support and "batches" in raw:
         problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
     validation = raw.get("validation")

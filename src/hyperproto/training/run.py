@@ -7,7 +7,7 @@ import json
 import os
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hyperproto import __version__
 from hyperproto.data import Pool
@@ -17,7 +17,7 @@ from hyperproto.files import atomic_write, errors_name, json_checksum, lock, rea
 from hyperproto.methods import METHODS
 from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.registry import keywords
-from hyperproto.training.checkpoint import WAY_OUT, load_model, load_state
+from hyperproto.training.checkpoint import WAY_OUT, fill, load_model, load_state, load_tensors, model_tensors
 from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import line_of, read_lines, validated
 
@@ -61,8 +61,8 @@ class Run:
                 "name another folder with --out, or remove this one"
             )
 
-    def load(self) -> tuple[Learner, Recipe]:
-        """Build the learner with its best weights."""
+    def load(self, weights: Literal["best", "last"] = "best") -> tuple[Learner, Recipe]:
+        """Build the learner with its best weights, or with those of its last checkpoint."""
         config = self.read_config()
         recipe = parse(config["recipe"], str(self.config))
         try:
@@ -71,7 +71,10 @@ class Run:
             raise type(error)(f"{self.config}: {error}") from None
         except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # numbers that no network has
             raise DataError(f"{self.config}: no such model can be built ({error}); {WAY_OUT}") from None
-        load_model(self.model, learner)
+        if weights == "best":
+            load_model(self.model, learner)
+        else:
+            fill(learner, model_tensors(load_tensors(self.checkpoint)[0]), self.checkpoint)
         return learner.eval(), recipe
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> int:

@@ -14,6 +14,7 @@ from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder,
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.methods import METHODS, Method, make_method
+from hyperproto.recipes import Recipe
 from hyperproto.registry import keywords, option_problems
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
@@ -70,7 +71,7 @@ def run_source(folder: str, pool: Pool) -> Source:
         raise ConfigError(f"{folder}: its {recipe.encoder.name} cannot read {pool}, which has {', '.join(different)}")
     return Source(
         label=folder,
-        settings={"run": folder, "encoder": recipe.encoder.name},
+        settings={"run": folder, "encoder": recipe.encoder.name, **_seen(recipe)},
         encoder=learner.features.encoder.to(default_device()),
         transform=recipe.transform or "none",
         method=learner.method,
@@ -81,6 +82,12 @@ def run_source(folder: str, pool: Pool) -> Source:
         train_data=(recipe.data.spec, recipe.data.split),
         prior_ratio=PriorRatio.read(run.prior_ratio).for_pool(pool) if run.prior_ratio.exists() else {},
     )
+
+
+def _seen(recipe: Recipe) -> dict[str, Any]:
+    """Name what else training has seen, where it has: items without labels."""
+    unlabelled = recipe.unlabelled
+    return {} if unlabelled is None else {"unlabelled": f"{unlabelled.data} ({unlabelled.split})"}
 
 
 def encoder_source(spec: str, pool: Pool, data: str | Pool | None = None) -> Source:

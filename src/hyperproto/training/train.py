@@ -15,14 +15,16 @@ from hyperproto.encoders import default_device
 from hyperproto.episodes import BatchSampler, Episode
 from hyperproto.episodes.random import TRAINING, raw_words
 from hyperproto.errors import ConfigError, DataError, NonFiniteError
-from hyperproto.methods import Group
+from hyperproto.methods import Group, Task
 from hyperproto.problems import Measurement, make_sampler
-from hyperproto.recipes import Recipe, run_name
+from hyperproto.recipes import Recipe, Start, run_name
 from hyperproto.training.checkpoint import (
+    MODEL,
     WAY_OUT,
     fill,
     load_model,
     load_tensors,
+    model_tensors,
     optimiser_tensors,
     restore_optimisers,
     save_tensors,
@@ -32,6 +34,7 @@ from hyperproto.training.optimisers import clip_gradients, make_optimiser, rate,
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
+from hyperproto.training.unlabelled import UnlabelledItems
 from hyperproto.training.validation import Validator
 
 
@@ -86,27 +89,30 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
             locks.enter_context(run.lock())
         start = _start(recipe, run, on_step, on_data)
         pool = open_pool(recipe.data.spec, recipe.data.split, on_data)
+        unlabelled = UnlabelledItems.of(recipe, on_data)
         validation = Validator(recipe, pool, on_data)
-        _train(resolve(recipe, pool), pool, validation, run, start, on_step, locks)
+        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, locks)
     return run
 
 
-def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress | None) -> Run | None:
-    """Find, or train, the run whose encoder this one starts from; a run that has a checkpoint has started already."""
-    if not recipe.start or run.checkpoint.exists():
+def _start(recipe: Recipe, run: Run, on_step: OnStep | None, on_data: Progress | None) -> tuple[Run, Start] | None:
+    """Find, or train, the run that this one starts from; a run that has a checkpoint has started already."""
+    stage = recipe.stage_before
+    if stage is None or run.checkpoint.exists():
         return None
-    if Run(recipe.start).config.exists():
-        return Run(recipe.start)
-    first = load_recipe(recipe.start)
-    return train(first, run.folder.parent / run_name(recipe.start), on_step, on_data)
+    if Run(stage.recipe).config.exists():
+        return Run(stage.recipe), stage
+    first = load_recipe(stage.recipe)
+    return train(first, run.folder.parent / run_name(stage.recipe), on_step, on_data), stage
 
 
 def _train(
     recipe: Recipe,
     pool: Pool,
+    unlabelled: UnlabelledItems | None,
     validation: Validator,
     run: Run,
-    start: Run | None,
+    start: tuple[Run, Start] | None,
     on_step: OnStep | None,
     locks: ExitStack,
 ) -> None:
@@ -122,14 +128,11 @@ def _train(
     scheduled = [optimiser for name, optimiser in optimisers.items() if recipe.optimiser(name).scheduled]
 
     # Initialisation phase: z_n and eps_n of all N_total classes, from K random instances each
+    state = State()
     if run.checkpoint.exists():
         state = _resume(run, learner, optimisers)
     else:
-        state = State()
-        if start is not None:
-            learner.take_encoder(start.load()[0], start.folder)
-        torch.manual_seed(config.seed)
-        learner.setup(pool)
+        _initialise(learner, pool, config.seed, start)
     run.cut_metrics(state.metrics_length)
 
     # Learning phase
@@ -141,10 +144,17 @@ def _train(
         episodes = draw(step)  # V, then Q_n (and S_n)
         learner.train()
         with _told_at_step(step + 1, run):
-            losses = learner(*learner.collate(pool, episodes))  # L_cls (and L_dis)
-            loss = torch.stack(list(losses.values())).sum()
+            task = learner.task(*learner.collate(pool, episodes))
+            if unlabelled is not None:
+                task = learner.with_unlabelled(task, unlabelled.pool, unlabelled.draw(step, episodes))
             set_rates(scheduled, rate(config, step))
-            _update(optimisers, loss, groups, recipe)  # z, eps and f
+            told = _opponent_step(learner, task, optimisers, groups, recipe)
+            with _held_constant(groups):
+                losses = learner.method.loss(task)  # L_cls (and L_dis)
+                loss = torch.stack(list(losses.values())).sum()
+                players = {name: group for name, group in groups.items() if not group.opponent}
+                _update(optimisers, loss, players, recipe)  # z, eps and f
+            losses |= told
             state = replace(state, step=step + 1)
 
             row: dict[str, Any] = {"step": state.step, **{name: part.item() for name, part in losses.items()}}
@@ -166,6 +176,19 @@ def _train(
     if PriorRatio.can_measure(learner, validation.pool, pool) and not run.prior_ratio.exists():
         load_model(run.model, learner)  # the best weights
         PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
+
+
+def _initialise(learner: Learner, pool: Pool, seed: int, start: tuple[Run, Start] | None) -> None:
+    """Fill the parameters: the encoder's from the stage before, the method's from the data, then from that stage."""
+    before = None
+    if start is not None:
+        run, stage = start
+        before = run.load(stage.weights)[0]
+        learner.take_encoder(before, run.folder)
+    torch.manual_seed(seed)
+    learner.setup(pool)
+    if before is not None:
+        learner.take_heads(before, stage.heads, run.folder)
 
 
 def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
@@ -195,17 +218,42 @@ def _told_at_step(step: int, run: Run) -> Iterator[None]:
         ) from None
 
 
+def _opponent_step(
+    learner: Learner, task: Task, optimisers: dict[str, Optimizer], groups: dict[str, Group], recipe: Recipe
+) -> dict[str, Tensor]:
+    """Let the second player of a game move first, on features that are constants to it; return its loss by parts."""
+    opponents = {name: group for name, group in groups.items() if group.opponent}
+    losses = learner.method.opponent_loss(task.detached()) if opponents else {}
+    if losses:
+        _update(optimisers, torch.stack(list(losses.values())).sum(), opponents, recipe)
+    return losses
+
+
+@contextmanager
+def _held_constant(groups: dict[str, Group]) -> Iterator[None]:
+    """Let no gradient reach the second player's parameters."""
+    params = [param for group in groups.values() if group.opponent for param in group.params]
+    for param in params:
+        param.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for param in params:
+            param.requires_grad_(True)
+
+
 def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Group], recipe: Recipe) -> None:
+    """Move the parameters of some groups down the gradient of a loss."""
     if not loss.isfinite():
         raise NonFiniteError(f"the loss is {loss.item()}")
-    for optimiser in optimisers.values():
-        optimiser.zero_grad()
+    for name in groups:
+        optimisers[name].zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     for name, group in groups.items():
         clip_gradients(group.params, recipe.clipping(name))
     try:
-        for optimiser in optimisers.values():
-            optimiser.step()
+        for name in groups:
+            optimisers[name].step()
     except RuntimeError as error:
         if "overflow" not in str(error):  # of a learning rate that float32 cannot hold
             raise
@@ -222,13 +270,12 @@ def _validate(validation: Validator, learner: Learner, run: Run, state: State) -
 
 
 def _named(learner: Learner) -> dict[str, Tensor]:
-    return {f"model/{name}": tensor for name, tensor in learner.state_dict().items()}
+    return {f"{MODEL}{name}": tensor for name, tensor in learner.state_dict().items()}
 
 
 def _resume(run: Run, learner: Learner, optimisers: dict[str, Optimizer]) -> State:
     tensors, state = load_tensors(run.checkpoint)
-    weights = {key.removeprefix("model/"): t for key, t in tensors.items() if key.startswith("model/")}
-    fill(learner, weights, run.checkpoint)
+    fill(learner, model_tensors(tensors), run.checkpoint)
     try:
         restore_optimisers(optimisers, tensors)
         return State(**state)

@@ -1,0 +1,139 @@
+"""GNN: one graph per query, whose edges are learned and carry the labels of the support to the query."""
+
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hyperproto.errors import ConfigError
+from hyperproto.methods.base import Group, Method
+from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.task import PAD, Task
+
+Norm = Literal["layer", "batch"]
+EDGE_WIDTHS = (192, 192, 96, 96)  # hidden layers of an edge's network
+NODE_WIDTH = 48  # channels that a graph convolution adds
+LAYERS = 2  # graph convolutions before the read-out
+
+
+class GNN(Method):
+    """Garcia & Bruna, "Few-Shot Learning with Graph Neural Networks", ICLR 2018.
+
+    The support examples and one query are the nodes of a complete graph; a node is a vector and its label, one-hot.
+    A network turns |z_u - z_v| into the weight of an edge, a softmax over the other nodes makes each row sum to 1, and
+    a graph convolution joins each node with the weighted mean of the others. After two of them the last one's output at
+    the query is its score of each class. It serves the number of classes that it was trained with, and any shots.
+
+    The label of the query is 0 in each channel (`query_label="zero"`, the released code) or 1/N ("uniform", the text).
+    Released is `norm="batch"`, over all nodes and edges of a training step, here without the edges of a node to itself.
+    With `norm="layer"`, over the channels of one node or edge, queries and episodes do not mix in training.
+    """
+
+    traits = frozenset({"any-shot", "unequal-shots"})
+
+    def __init__(
+        self, *, norm: Norm = "layer", query_label: Literal["zero", "uniform"] = "zero", **options: Any
+    ) -> None:
+        super().__init__(**options)
+        if self.way is None:
+            raise ConfigError("GNN has a channel for each class of an episode: say how many there are, such as way = 5")
+        [dim] = self.feature_shape
+        self.norm = norm
+        self.query_label = query_label
+        self.sizes = [dim + self.way + NODE_WIDTH * layer for layer in range(LAYERS + 1)]  # of a node
+        self.edges = nn.ModuleList(_edge_network(size, norm) for size in self.sizes)
+        self.nodes = nn.ModuleList(_layer(2 * size, NODE_WIDTH, norm) for size in self.sizes[:-1])
+        self.readout = nn.Linear(2 * self.sizes[-1], self.way)
+
+    def param_groups(self) -> dict[str, Group]:
+        """All networks are `head`."""
+        modules = (self.edges, self.nodes, self.readout)
+        return {"head": Group([parameter for module in modules for parameter in module.parameters()])}
+
+    def scores(self, task: Task) -> Tensor:
+        """Score episode by episode, in blocks of queries; all at once where batch norm needs all of them."""
+        if task.way != self.way:
+            raise ConfigError(f"GNN was made for {self.way} classes an episode, but these have {task.way}; train it so")
+        support = torch.cat([task.support, task.members()], -1)  # (B, S, F)
+        real = task.support_y >= 0  # (B, S)
+        if self.norm == "batch" and self.training:
+            _refuse_padding(task)
+            return self._graphs(task.query, support, real)
+        shots = support.shape[1]
+        values = shots * (shots + 1) // 2 * (self.sizes[-1] + sum(EDGE_WIDTHS))
+        episodes = [slice(b, b + 1) for b in range(len(support))]
+        found = [
+            in_blocks(partial(self._graphs, support=support[at], real=real[at]), task.query[at], values)
+            for at in episodes
+        ]
+        return torch.cat(found)
+
+    def _graphs(self, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
+        """Score queries (B, Q, D) by a graph each, (B, Q, N); `real` says which support nodes (B, S, F) are there."""
+        batch, queries = query.shape[:2]
+        way = self.readout.out_features
+        label = 1 / way if self.query_label == "uniform" else 0.0
+        query = torch.cat([query, query.new_full((batch, queries, way), label)], -1)  # (B, Q, F)
+        support = support[:, None]  # (B, 1, S, F): at first the same in every graph
+        if self.norm == "batch" and self.training:
+            support = support.expand(-1, queries, -1, -1)  # its statistics count the edges of every graph
+        for edge, node in zip(self.edges[:-1], self.nodes, strict=True):
+            shares = self.adjacency(edge, query, support, real)  # (B, Q, V, V)
+            z = torch.cat([query[:, :, None], support.expand(-1, queries, -1, -1)], 2)  # (B, Q, V, F), V = S + 1
+            z = torch.cat([z, node(torch.cat([z, shares @ z], -1))], -1)
+            query, support = z[:, :, 0], z[:, :, 1:]
+        phi = self.edges[-1]((query[:, :, None] - support).abs())[..., 0]  # (B, Q, S): the row of the query
+        share = masked_softmax(phi, real[:, None])
+        mean = (share[:, :, None] @ support)[:, :, 0]  # (B, Q, F)
+        scores: Tensor = self.readout(torch.cat([query, mean], -1))
+        return scores
+
+    def adjacency(self, edge: nn.Module, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
+        """Weights of the edges of each graph, (B, Q, V, V), node 0 the query: rows sum to 1, the diagonal is 0.
+
+        |z_u - z_v| is symmetric: each pair of nodes is computed once. Pairs of support nodes are computed once an
+        episode while these are the same in every graph, (B, 1, S, F).
+        """
+        graphs, shots = support.shape[1:3]
+        u, v = torch.triu_indices(shots, shots, 1, device=support.device)
+        pairs = (support[:, :, u] - support[:, :, v]).flatten(1, 2)  # (B, 1 or Q times pairs, F)
+        to_query = (query[:, :, None] - support).flatten(1, 2)  # (B, Q S, F)
+        edges = edge(torch.cat([pairs, to_query], 1).abs())[..., 0]
+        phi = query.new_zeros(*query.shape[:2], shots + 1, shots + 1)
+        phi[:, :, u + 1, v + 1] = phi[:, :, v + 1, u + 1] = edges[:, : pairs.shape[1]].unflatten(1, (graphs, len(u)))
+        phi[:, :, 0, 1:] = phi[:, :, 1:, 0] = edges[:, pairs.shape[1] :].unflatten(1, (query.shape[1], shots))
+        there = torch.cat([real.new_ones(len(real), 1), real], 1)[:, None, None]  # (B, 1, 1, V)
+        others = ~torch.eye(shots + 1, dtype=torch.bool, device=real.device)
+        return masked_softmax(phi, there & others)
+
+
+def _refuse_padding(task: Task) -> None:
+    """Refuse episodes of unequal size in one training step."""
+    padded = [(task.support_y < 0).any(), *([] if task.query_y is None else [(task.query_y == PAD).any()])]
+    if any(map(bool, padded)):
+        raise ConfigError(
+            'the episodes of this step differ in size, and padding would count in norm = "batch"; draw equal ones, '
+            'one a step (episodes.batch = 1), or take norm = "layer"'
+        )
+
+
+def _edge_network(size: int, norm: Norm) -> nn.Sequential:
+    """From |z_u - z_v|, (..., size), to one number."""
+    sizes = (size, *EDGE_WIDTHS)
+    layers = [_layer(sizes[i], sizes[i + 1], norm) for i in range(len(EDGE_WIDTHS))]
+    return nn.Sequential(*[part for layer in layers for part in layer], nn.Linear(sizes[-1], 1))
+
+
+def _layer(inputs: int, outputs: int, norm: Norm) -> nn.Sequential:
+    normed = nn.LayerNorm(outputs) if norm == "layer" else LastAxisBatchNorm(outputs)
+    return nn.Sequential(nn.Linear(inputs, outputs), normed, nn.LeakyReLU(0.01))
+
+
+class LastAxisBatchNorm(nn.BatchNorm1d):
+    """Batch norm of the channels of the last axis, over all other axes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x, (..., channels)."""
+        return super().forward(x.flatten(0, -2)).view_as(x)

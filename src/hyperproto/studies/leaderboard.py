@@ -1,0 +1,257 @@
+"""A leaderboard of few-shot methods for relations: each tuned alike, trained for the same CPU time, on one encoder.
+
+    python -m hyperproto.studies.leaderboard relations tune protonet hyperproto gnn snail-5shot --minutes 2
+    python -m hyperproto.studies.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
+    python -m hyperproto.studies.leaderboard relations train protonet --encoder minilm --minutes 25
+
+`tune` trains four pairs of learning rate and temperature, each the recipe's own or three times that, without 16 of the
+64 training relations, measures them there, and notes the best in results/leaderboard-relations-choices.json. `train`
+takes that pair, or the recipe's own where there is none, and all 64 relations: it chooses nothing. A step is timed
+first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below
+runs/leaderboard-relations, a killed one goes on, a finished one stays. Two processes may work on different rows.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from hyperproto.errors import BusyError, ConfigError, HyperProtoError
+from hyperproto.files import lock, read_json
+from hyperproto.methods import METHODS
+from hyperproto.progress import Show, progress_bar
+from hyperproto.recipes import Recipe
+from hyperproto.registry import keywords
+from hyperproto.studies.equal_time import TIMING, OnShare, Plan
+from hyperproto.studies.result_files import write_results
+from hyperproto.training import Run, load_recipe
+
+FACTORS = (1.0, 3.0)  # of a recipe's learning rates, and of its temperature
+PAIR = ("rate", "temperature")
+HELD_OUT = "fewrel:,holdout=16"
+TUNED_ON, REPORTED_AFTER = 400, 200  # episodes of the one validation of a run, at its end
+
+
+@dataclass(frozen=True)
+class Study:
+    """Which recipe files there are, by encoder, and where runs and choices lie."""
+
+    recipes: dict[str, str]
+    runs: Path
+    choices: Path
+    held_out: str  # data without some of the training classes, which are its split val
+    minutes: dict[str, float]  # of training, by encoder
+
+    def folder(self, encoder: str, row: str, seed: int) -> Path:
+        """Where a run lies."""
+        return self.runs / f"{encoder}-{row}-seed-{seed}"
+
+
+STUDIES = {
+    "relations": Study(
+        recipes={"cnn": "fewrel-cnn", "minilm": "fewrel-minilm"},
+        runs=Path("runs/leaderboard-relations"),
+        choices=Path("results/leaderboard-relations-choices.json"),
+        held_out=HELD_OUT,
+        minutes={"cnn": 8.0, "minilm": 25.0},
+    )
+}
+
+
+def pair_changes(recipe: Recipe, rate: float, temperature: float) -> list[str]:
+    """Multiply all learning rates of a recipe, and its temperature."""
+    changes = [f"optim.{name}.lr={rate * own.lr!r}" for name, own in recipe.optim.items() if rate != 1]
+    if temperature != 1:
+        start = recipe.method.options.get("temperature", METHODS.get(recipe.method.name).start_temperature)
+        changes.append(f"method.temperature={temperature * start!r}")
+    return changes
+
+
+def pairs_of(recipe: Recipe) -> list[tuple[float, float]]:
+    """The pairs of factors that are tried; a method without a temperature has half as many."""
+    has_temperature = "temperature" in keywords(METHODS.get(recipe.method.name))
+    return list(product(FACTORS, FACTORS if has_temperature else (1.0,)))
+
+
+def tune(study: Study, encoder: str, row: str, minutes: float, start_share: float, on_share: OnShare) -> dict[str, Any]:
+    """Train every pair on the other classes, measure it on those held out, and note the best one."""
+    name = f"{study.recipes[encoder]}:{row}"
+    data = [f"data.spec={study.held_out}", "data.split=train", "validation.split=val"]
+    recipe = load_recipe(name, data)
+    base = study.runs / "tuning" / f"{encoder}-{row}"
+    pairs = pairs_of(recipe)
+    tried = []
+    for number, (rate, temperature) in enumerate(pairs):
+        plan = Plan(
+            recipe=name,
+            changes=[*data, f"validation.episodes={TUNED_ON}", *pair_changes(recipe, rate, temperature)],
+            folder=base / f"rate-{rate:g}-temperature-{temperature:g}",
+            timing=base / TIMING,
+            minutes=minutes,
+            start_folder=base / "start",
+            start_share=start_share,
+        )
+        tried.append({"rate": rate, "temperature": temperature, **_tried(plan, _part(on_share, number, len(pairs)))})
+    best = max(tried, key=lambda pair: -1.0 if pair["accuracy"] is None else float(pair["accuracy"]))
+    task = recipe.validation
+    timing = read_json(base / TIMING)
+    found = {
+        "encoder": encoder,
+        "row": row,
+        "rate": best["rate"],
+        "temperature": best["temperature"],
+        "tried": tried,
+        "data": study.held_out,
+        "split": "val",
+        "way": task.way,
+        "shot": task.shot,
+        "query": task.query,
+        "episodes": TUNED_ON,
+        **timing,
+    }
+    _note(study, found)
+    return found
+
+
+def _tried(plan: Plan, on_share: OnShare) -> dict[str, Any]:
+    """Accuracy of a pair; None where training diverged."""
+    try:
+        measured = plan.train(on_share).best_validation()
+    except ConfigError as error:
+        if not str(error).startswith("step "):
+            raise
+        return {"accuracy": None, "ci95": None}
+    return {"accuracy": round(measured["accuracy"], 5), "ci95": round(measured["ci95"], 5)}
+
+
+def _note(study: Study, found: dict[str, Any]) -> None:
+    """Add a choice to the file of choices, in the place of an older one."""
+    with lock(study.choices.parent, "another process writes results", timeout=60):
+        key = found["encoder"], found["row"]
+        rows = [row for row in _choices(study) if (row["encoder"], row["row"]) != key] + [found]
+        rows.sort(key=lambda row: (row["encoder"], row["row"]))
+        command = "python -m hyperproto.studies.leaderboard relations tune ROW ..."
+        write_results(study.choices, {"command": command, "results": rows})
+
+
+def _choices(study: Study) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_json(study.choices)["results"] if study.choices.exists() else []
+    return rows
+
+
+def choice_of(study: Study, encoder: str, row: str) -> dict[str, Any] | None:
+    """The pair chosen for a row; a row of one shot takes that of its sibling of five. None: the recipe's own."""
+    names = (row, row.removesuffix("-1shot") + "-5shot") if row.endswith("-1shot") else (row,)
+    found = {entry["row"]: entry for entry in _choices(study) if entry["encoder"] == encoder}
+    return next((found[name] for name in names if name in found), None)
+
+
+def train_row(
+    study: Study, encoder: str, row: str, seed: int, minutes: float, start_share: float, on_share: OnShare
+) -> Run:
+    """Train a row on all training classes with the pair chosen for it."""
+    name, folder = f"{study.recipes[encoder]}:{row}", study.folder(encoder, row, seed)
+    chosen = choice_of(study, encoder, row)
+    pair = {"rate": 1.0, "temperature": 1.0} if chosen is None else {key: chosen[key] for key in PAIR}
+    changes = [f"training.seed={seed}", f"validation.episodes={REPORTED_AFTER}"]
+    changes += pair_changes(load_recipe(name), **pair)
+    plan = Plan(
+        recipe=name,
+        changes=changes,
+        folder=folder,
+        timing=folder / TIMING,
+        minutes=minutes,
+        start_folder=folder.with_name(f"{folder.name}-start"),
+        start_share=start_share,
+        start_changes=[f"training.seed={seed}"],
+        facts={**pair, "chosen_on": None if chosen is None else chosen["data"]},
+    )
+    return plan.train(on_share)
+
+
+def _part(on_share: OnShare, number: int, count: int) -> OnShare:
+    """Report a share of one part of several."""
+    return lambda share: on_share((number + share) / count)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """CPU time is then the time that it takes, and two processes share two cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def each_row(title: str, rows: Sequence[str], work: Callable[[str, OnShare], str]) -> None:
+    """Work on one row after another under one bar; one that fails does not cost the others, and is told at the end."""
+    failed = []
+    console = Console(soft_wrap=True, highlight=False)
+    with _one_thread(), progress_bar(title) as show:
+        for number, row in enumerate(rows):
+            try:
+                console.print(work(row, _shown(show, row, number, len(rows))), markup=False)
+            except BusyError as error:
+                console.print(f"{row}: left out ({error})", markup=False)
+            except HyperProtoError as error:
+                failed.append(f"{row}: {error}")
+                console.print(failed[-1], markup=False)
+    if failed:
+        raise SystemExit(f"{len(failed)} of {len(rows)} rows failed: " + "; ".join(failed))
+
+
+def _shown(show: Show, row: str, number: int, count: int) -> OnShare:
+    """Fill one row's part of the bar: all take the same time."""
+    return lambda share: show(round(1000 * (number + share)), 1000 * count, row)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Tune, train."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hyperproto.studies.leaderboard",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("study", choices=STUDIES)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in ("tune", "train"):
+        own = commands.add_parser(command)
+        own.add_argument("rows", nargs="+", metavar="ROW", help="of the recipe file")
+        own.add_argument("--encoder", choices=STUDIES["relations"].recipes, default="cnn")
+        own.add_argument("--minutes", type=float, help="CPU minutes of each run: 2 to tune; 8, or 25 for MiniLM")
+        own.add_argument("--start-share", type=float, default=1 / 3, help="of the minutes, for a first stage")
+        if command == "train":
+            own.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    study = STUDIES[options.study]
+
+    def tuned(row: str, on_share: OnShare) -> str:
+        found = tune(study, options.encoder, row, options.minutes or 2.0, options.start_share, on_share)
+        tried = ", ".join(f"{p['rate']:g} x {p['temperature']:g}: {_percent(p['accuracy'])}" for p in found["tried"])
+        return f"{row}: rate x {found['rate']:g}, temperature x {found['temperature']:g} ({tried})"
+
+    def trained(row: str, on_share: OnShare) -> str:
+        minutes = options.minutes or study.minutes[options.encoder]
+        run = train_row(study, options.encoder, row, options.seed, minutes, options.start_share, on_share)
+        timing = json.loads((run.folder / TIMING).read_bytes())
+        accuracy = _percent(run.best_validation()["accuracy"])
+        return f"{run.folder}: {timing['steps']:,} steps of {timing['seconds_a_step']:.3f} s, {accuracy} at the end"
+
+    each_row(options.command, options.rows, tuned if options.command == "tune" else trained)
+
+
+def _percent(accuracy: float | None) -> str:
+    return "diverged" if accuracy is None else f"{100 * accuracy:.1f} %"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The leaderboard in small: choices, the same time for every run, scores that stay."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hyperproto.errors import ConfigError
+from hyperproto.studies import equal_time, leaderboard
+from hyperproto.studies.equal_time import Plan, is_finished, of_length, seconds_a_step
+from hyperproto.training import Run, load_recipe
+
+RECIPE = """
+[encoder]
+name = "identity"
+[data]
+spec = "vectors:{data}"
+[episodes]
+way = 4
+shot = 2
+query = 2
+[optim.encoder]
+lr = 0.01
+[training]
+steps = 100
+warmup = 10
+[validation]
+way = 3
+shot = 2
+query = 2
+[[row]]
+name = "protonet"
+method = {{ name = "protonet", temperature = 2.0, learn_temperature = true }}
+[[row]]
+name = "hyperproto"
+method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }}
+optim.radius = {{ name = "adam", lr = 0.1 }}
+[[row]]
+name = "hyperproto-1shot"
+method = {{ name = "hyperproto", centers = "episode", learn_temperature = true }}
+optim.radius = {{ name = "adam", lr = 0.1 }}
+"""
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vectors_file: Path) -> leaderboard.Study:
+    """Rows of a small recipe file on vectors; a step takes half a second, whatever the clock says."""
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(RECIPE.format(data=vectors_file))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(equal_time, "seconds_a_step", lambda recipe: 0.5)
+    monkeypatch.setattr(leaderboard, "TUNED_ON", 10)
+    monkeypatch.setattr(leaderboard, "REPORTED_AFTER", 10)
+    own = replace(leaderboard.STUDIES["relations"], recipes={"cnn": str(recipe)}, held_out=f"vectors:{vectors_file}")
+    monkeypatch.setitem(leaderboard.STUDIES, "relations", own)
+    return own
+
+
+def test_every_pair_is_a_recipe() -> None:
+    for encoder, file in leaderboard.STUDIES["relations"].recipes.items():
+        recipe = load_recipe(f"{file}:hyperproto")
+        for pair in leaderboard.pairs_of(recipe):
+            changed = load_recipe(f"{file}:hyperproto", leaderboard.pair_changes(recipe, *pair))
+            assert changed.optim["encoder"].lr == pytest.approx(pair[0] * recipe.optim["encoder"].lr)
+            assert changed.optim["radius"].lr == pytest.approx(pair[0] * recipe.optim["radius"].lr)
+            start = recipe.method.options["temperature"]
+            assert changed.method.options["temperature"] == pytest.approx(pair[1] * start), encoder
+
+
+def test_schedules_keep_their_proportions() -> None:
+    recipe = load_recipe("fewrel-minilm:protonet")  # 600 steps, 60 of them warm-up
+    longer = load_recipe("fewrel-minilm:protonet", of_length(recipe, 900)).training
+    assert (longer.steps, longer.warmup, longer.validate_every) == (900, 90, 900)
+    assert of_length(load_recipe("fewrel-minilm:protonet", of_length(recipe, 900)), 600)[1] == "training.warmup=60"
+
+
+def test_a_step_is_timed_without_leaving_a_run(study: leaderboard.Study, tmp_path: Path) -> None:
+    recipe = load_recipe(f"{study.recipes['cnn']}:protonet")
+    assert 0 < seconds_a_step(recipe) < 0.5
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tune_then_train(study: leaderboard.Study, capsys: pytest.CaptureFixture[str]) -> None:
+    leaderboard.main(["relations", "tune", "protonet", "hyperproto", "--minutes", "0.1"])
+    found = {row["row"]: row for row in json.loads(study.choices.read_text())["results"]}
+    assert list(found) == ["hyperproto", "protonet"]
+    for row in found.values():
+        assert len(row["tried"]) == 4
+        assert row["steps"] == 12
+        best = max(row["tried"], key=lambda pair: pair["accuracy"])
+        assert (row["rate"], row["temperature"]) == (best["rate"], best["temperature"])
+    pair = found["protonet"]["rate"], found["protonet"]["temperature"]
+
+    leaderboard.main(["relations", "train", "protonet", "--minutes", "0.2"])
+    folder = study.folder("cnn", "protonet", 0)
+    recipe = Run(folder).read_config()["recipe"]
+    assert recipe["training"]["steps"] == recipe["training"]["validate_every"] == 24
+    assert recipe["training"]["warmup"] == 2
+    assert recipe["optim"]["encoder"]["lr"] == pytest.approx(0.01 * pair[0])
+    assert recipe["method"]["temperature"] == pytest.approx(2.0 * pair[1])
+    timing = json.loads((folder / "timing.json").read_text())
+    assert (timing["steps"], timing["minutes"], timing["chosen_on"]) == (24, 0.2, study.held_out)
+    assert "24 steps of 0.500 s" in capsys.readouterr().out
+
+
+def test_a_row_of_one_shot_takes_the_choice_of_five(study: leaderboard.Study) -> None:
+    study.choices.parent.mkdir()
+    rows = [{"encoder": "cnn", "row": "snail-5shot"}, {"encoder": "minilm", "row": "gnn"}]
+    study.choices.write_text(json.dumps({"results": rows}))
+    assert leaderboard.choice_of(study, "cnn", "snail-1shot") == rows[0]
+    assert leaderboard.choice_of(study, "cnn", "gnn") is None
+    assert leaderboard.choice_of(study, "minilm", "gnn") == rows[1]
+
+
+def test_finished_runs_stay_and_steps_are_not_decided_anew(
+    study: leaderboard.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaderboard.main(["relations", "train", "protonet", "--minutes", "0.1"])
+    folder = study.folder("cnn", "protonet", 0)
+    before = (folder / "config.json").stat().st_mtime_ns, (folder / "model.safetensors").stat().st_mtime_ns
+    monkeypatch.setattr(equal_time, "seconds_a_step", lambda recipe: 0.1)
+    leaderboard.main(["relations", "train", "protonet", "--minutes", "5"])
+    assert before == ((folder / "config.json").stat().st_mtime_ns, (folder / "model.safetensors").stat().st_mtime_ns)
+
+    other = study.folder("cnn", "hyperproto", 1)  # killed between the plan and the first checkpoint
+    other.mkdir()
+    (other / "timing.json").write_text(json.dumps({"minutes": 0.1, "seconds_a_step": 1.0, "steps": 7}))
+    with pytest.raises(SystemExit, match=r"planned for 0.1 CPU minutes, not 5; ask for the same, or remove"):
+        leaderboard.main(["relations", "train", "hyperproto", "--seed", "1", "--minutes", "5"])
+    leaderboard.main(["relations", "train", "hyperproto", "--seed", "1", "--minutes", "0.1"])
+    assert Run(other).read_config()["recipe"]["training"]["steps"] == 7
+
+
+def test_a_run_that_was_begun_by_hand_is_taken_as_it_is(study: leaderboard.Study) -> None:
+    from hyperproto.training import train
+
+    folder = study.folder("cnn", "protonet", 0)
+    train(load_recipe(f"{study.recipes['cnn']}:protonet", ["training.steps=5", "validation.episodes=4"]), folder)
+    leaderboard.main(["relations", "train", "protonet", "--minutes", "1"])
+    assert is_finished(Run(folder))
+    timing = json.loads((folder / "timing.json").read_text())
+    assert timing == {"minutes": None, "seconds_a_step": 0.5, "steps": 5}
+
+
+def test_a_first_stage_has_its_share_of_the_minutes(study: leaderboard.Study, tmp_path: Path) -> None:
+    text = Path(study.recipes["cnn"]).read_text()
+    first = tmp_path / "first.toml"
+    first.write_text(text.split("[[row]]")[0] + '[method]\nname = "protonet"\nlearn_temperature = true\n')
+    second = tmp_path / "second.toml"
+    second.write_text(f'start = "{first}"\n' + first.read_text())
+    folder = tmp_path / "run"
+    Plan(
+        recipe=str(second),
+        changes=["validation.episodes=4"],
+        folder=folder,
+        timing=folder / "timing.json",
+        minutes=0.3,
+        start_folder=tmp_path / "run-start",
+        start_share=1 / 3,
+        start_changes=["validation.episodes=4"],
+    ).train(lambda share: None)
+    steps = [Run(tmp_path / name).read_config()["recipe"]["training"]["steps"] for name in ("run-start", "run")]
+    assert steps == [12, 24]
+
+
+def test_a_row_that_fails_does_not_cost_the_others(study: leaderboard.Study) -> None:
+    with pytest.raises(SystemExit, match=r"1 of 2 rows failed: nonesuch: .*there is no row 'nonesuch'"):
+        leaderboard.main(["relations", "train", "nonesuch", "protonet", "--minutes", "0.1"])
+    assert is_finished(Run(study.folder("cnn", "protonet", 0)))
+
+
+def test_an_unplanned_length_is_refused(study: leaderboard.Study, tmp_path: Path) -> None:
+    (tmp_path / "timing.json").write_text(json.dumps({"minutes": 1.0, "seconds_a_step": 1.0, "steps": 7}))
+    plan = Plan(f"{study.recipes['cnn']}:protonet", [], tmp_path / "x", tmp_path / "timing.json", 2.0, tmp_path, 0.5)
+    with pytest.raises(ConfigError, match="planned for 1 CPU minutes, not 2"):
+        plan.train(lambda share: None)
+    assert not (tmp_path / "x").exists()
