@@ -31,6 +31,7 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "mlman": "hyperproto.methods.mlman:MLMAN",
         "mtb": "hyperproto.methods.mtb:MTB",
         "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",

@@ -55,12 +55,16 @@ class KTo2K(Section):
 
 
 class Episodes(KTo2K):
-    """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class."""
+    """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class.
+
+    Each support example is replaced with the probability `noise_rate` by one of a class outside the episode.
+    """
 
     way: PositiveInt | Literal["all"]
     shot: Shot
     query: PositiveInt
     batch: PositiveInt = 1
+    noise_rate: float = Field(default=0.0, ge=0, le=1)
 
 
 class Unlabelled(Section):
