@@ -33,6 +33,7 @@ METHODS = Registry(
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
         "nnshot": "hyperproto.methods.nnshot:NNShot",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
+        "regrab": "hyperproto.methods.regrab:REGRAB",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "structshot": "hyperproto.methods.nnshot:StructShot",
     },
