@@ -39,6 +39,7 @@ METHODS = Registry(
         "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
         "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
+        "regrab": "hyperproto.methods.regrab:REGRAB",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
