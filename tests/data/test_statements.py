@@ -134,7 +134,8 @@ def test_the_real_file_of_pubmed() -> None:
 
 
 def test_the_four_spellings_of_a_sentence() -> None:
-    item: Relation = {"tokens": "the Engine was built by Ada Byron .".split(), "head": [5, 6], "tail": [0, 1]}
+    words = ["the", "Engine", "was", "built", "by", "Ada", "Byron", "."]
+    item: Relation = {"tokens": words, "head": [5, 6], "tail": [0, 1]}
     spelled = [(" ".join(one["tokens"]), one["head"], one["tail"]) for one in spellings(item)]
     assert spelled == [
         ("the Engine was built by Ada Byron .", [5, 6], [0, 1]),

@@ -121,7 +121,7 @@ def test_a_start_that_is_nothing_or_does_not_fit(two_stages: str, tmp_path: Path
     [
         (
             ["batches.size=8"],
-            r"give one of \[episodes\], \[batches\] and \[pairs\]; found \[episodes\] and \[batches\]",
+            r"give one of \[episodes\], .* and \[pairs\]; found \[episodes\] and \[batches\]",
         ),
         (["batches.size=0"], r"batches.size = 0: input should be greater than 0"),
         (["augmentation.crop=-1"], r"augmentation.crop = -1: input should be greater than or equal to 0"),
