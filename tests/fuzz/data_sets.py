@@ -143,6 +143,30 @@ def distant(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, words=f"distant {given}"[:300])
 
 
+@kind("statements", "data statements", "check_data", share=30)
+def statements(random: Random, folder: Path, samples: Samples) -> Trial:
+    """Statements in a list, on lines, or by relation; all that can be read makes pairs, or says why not."""
+    by_relation = samples.fewrel["train_wiki.json"]
+    listed = [one for found in json.loads(by_relation).values() for one in found]
+    lines = b"\n".join(json.dumps(one).encode() for one in listed)
+    name, content = random.choice(
+        (("a.json", by_relation), ("a.json", json.dumps(listed).encode()), ("a.jsonl", lines))
+    )
+    path, known = folder / name, folder / "known.json"
+    path.write_bytes(mutate_file(random, name, content))
+    known.write_bytes(samples.fewrel["val_wiki.json"])
+    spec = f"statements:{path}" + random.choice(("", "", ",uncased=yes", f",without={known}", ",without=x", ",a=b"))
+
+    def run() -> None:
+        from hyperproto.data.blanks import with_blanks
+        from hyperproto.episodes import PairSampler
+
+        hyperproto.check_data(spec)
+        PairSampler(with_blanks(hyperproto.open_pool(spec, "train")), source="identities").draw(4)
+
+    return Trial(run, words="check_data statements")
+
+
 @kind("submit", "submit", share=25)
 def submit(random: Random, folder: Path, samples: Samples) -> Trial:
     path = folder / "test_wiki_input-2-1.json"
@@ -346,6 +370,7 @@ def spec(random: Random, folder: Path, samples: Samples) -> Trial:
             "folder",
             "fewrel",
             "fewrel2",
+            "statements",
             "fewnerd",
             "omniglot",
             "cub",

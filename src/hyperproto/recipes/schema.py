@@ -259,7 +259,7 @@ def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = Non
     given = [f"[{key}]" for key in DRAWS if raw.get(key) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
-        problems.append(f"give one of [episodes], [batches] and [pairs]; {found} will not do")
+        problems.append(f"give one of [episodes], [batches] and [pairs]; found {found}")
     try:
         recipe = Recipe.model_validate(raw)
         if "encoder" not in recipe.optim:
