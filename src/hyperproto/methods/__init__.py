@@ -13,6 +13,7 @@ METHODS = Registry(
     "method",
     "hyperproto.methods",
     {
+        "bert-pair": "hyperproto.methods.bert_pair:BertPair",
         "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
