@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from hyperproto.api import check_data as check_data
     from hyperproto.api import compare as compare
+    from hyperproto.api import distant_data as distant_data
     from hyperproto.api import evaluate as evaluate
     from hyperproto.api import list_data as list_data
     from hyperproto.api import list_methods as list_methods
@@ -67,6 +68,7 @@ _HOME = {
     "add": "estimators.examples",
     "check_data": "api",
     "compare": "api",
+    "distant_data": "api",
     "evaluate": "api",
     "fit": "estimators.examples",
     "list_data": "api",

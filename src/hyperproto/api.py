@@ -4,6 +4,7 @@
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
     submit(test_input, ...) -> Submission       report(table) -> TableReport
     list_recipes(), list_methods(), list_data(), check_data(spec) -> a dict for each
+    distant_data(sentences, triples, out) -> DistantCorpus
 
 Files of examples are the business of `hyperproto.fit`, `add` and `predict`; see `estimators.examples`.
 
@@ -26,6 +27,7 @@ from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.progress import Show, noted
 
 if TYPE_CHECKING:
+    from hyperproto.data.distant import DistantCorpus
     from hyperproto.data.tagged_text import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
@@ -469,6 +471,58 @@ def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
         sizes = pool.counts.tolist() or [0]  # a split without labels has no classes
         rows.append({**row, "smallest class": min(sizes), "largest class": max(sizes)})
     return rows
+
+
+def distant_data(
+    sentences: str | PathLike[str],
+    triples: str | PathLike[str],
+    out: str | PathLike[str],
+    *,
+    without: str | PathLike[str] | None = "fewrel",
+    without_relations: str | PathLike[str] | None = "fewrel",
+    most: int | None = None,
+    least: int = 1,
+    ambiguous: str = "drop",
+    seed: int = 0,
+    progress: Show | None = None,
+) -> "DistantCorpus":
+    """Label sentences with linked entities by a file of triples, and write a corpus in FewRel's format to train on.
+
+    Parameters
+    ----------
+    sentences : a file of JSON lines, `{"tokens": [...], "entities": [{"id": ..., "start": 0, "end": 2}, ...]}`.
+    triples : a file of lines `HEAD<tab>RELATION<tab>TAIL`, with the same ids.
+    out : the file to write, `{relation: [{tokens, h, t}]}`; data spec `fewrel:FILE`.
+    without : file or folder whose sentences are left out; "fewrel": every file in FewRel's folder; None: nothing.
+    without_relations : file whose relations are left out; "fewrel": those of FewRel's files but the training one, which
+        pre-training must not have seen if they are to be few-shot classes; None: none.
+    most, least : instances of a relation: at most so many, chosen by a hash; a relation with fewer is left out.
+    ambiguous : a pair of entities with several relations is left out ("drop"), or is an instance of each ("keep").
+    seed : another choice of `most` instances.
+
+    Returns
+    -------
+    What was kept, by relation, and how many were left out, and why: `kept`, `rows()`, `to_json()`.
+
+    Examples
+    --------
+    >>> distant_data("wikipedia.jsonl", "wikidata.tsv", "corpus.json", most=5000).kept  # doctest: +SKIP
+    {'P1001': 5000, 'P101': 4312, ...}
+    """
+    from hyperproto.data.distant import label_by_triples
+
+    return label_by_triples(
+        Path(sentences),
+        Path(triples),
+        Path(out),
+        without=None if without is None else fspath(without),
+        without_relations=None if without_relations is None else fspath(without_relations),
+        most=most,
+        least=least,
+        ambiguous=ambiguous,
+        seed=seed,
+        progress=noted(progress, "kB of sentences"),
+    )
 
 
 def _nobody(done: int, total: int, note: str = "") -> None:

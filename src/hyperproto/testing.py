@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
+from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.encoders.encoder_contract import check_encoder
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes
-from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task
+from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task, with_names
 from hyperproto.methods.base import Reads
 from hyperproto.regions.checks import check_region
 from hyperproto.registry import keywords
@@ -33,6 +34,7 @@ __all__ = ["Bench", "check_encoder", "check_method", "check_region", "method_che
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
 LONGEST = 5  # tokens
 WAY, SHOT, QUERY, UNLABELLED = 3, 2, 4, 6
+NAME_SIZE = 384  # numbers in the vector of a name, as many as MiniLM has
 TOLERANCE = 1e-3
 
 
@@ -111,6 +113,15 @@ def _size(shape: tuple[int, ...]) -> int:
     return int(np.prod([LONGEST if axis == -1 else axis for axis in shape]))
 
 
+class RandomNames(NameEncoder):
+    """Names of classes as random vectors of length 1, the same for the same text."""
+
+    def vectors(self, texts: Sequence[str]) -> Tensor:
+        """Draw a vector from a generator that the text seeds."""
+        drawn = [np.random.default_rng(list(text.encode())).normal(size=NAME_SIZE) for text in texts]
+        return torch.tensor(np.array([x / np.linalg.norm(x) for x in drawn]), dtype=torch.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class Bench:
     """What a method is tried on. Everything is seeded: the same method behaves the same every time."""
@@ -144,7 +155,18 @@ class Bench:
             given["init_shot"] = 5  # training takes it from the episodes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self.cls(**{**given, **self.options, **changes})
+            method = self.cls(**{**given, **self.options, **changes})
+        pool = self.pool()
+        method.read_pool(pool, self._class_names(pool))
+        return method
+
+    @property
+    def names(self) -> NameEncoder | None:
+        """What reads the names of the classes, for a method that needs them."""
+        return RandomNames("labels", "random") if self.cls.needs_names else None
+
+    def _class_names(self, pool: Pool) -> ClassNames | None:
+        return None if self.names is None else self.names.of(pool, self.features())
 
     def ready(self, **changes: Any) -> tuple[Method, Features]:
         """The method after its initialisation."""
@@ -163,12 +185,14 @@ class Bench:
         pool = self.pool()
         if self.cls.reads == "items":
             items = TaskItems.of(features, pool, episodes)
-            return gather_task(items.units, episodes, items)
-        units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
-        task = gather_task(units, episodes)
-        if not self.cls.needs_unlabelled:
-            return task
-        return replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, (len(episodes), UNLABELLED)))
+            task = gather_task(items.units, episodes, items)
+        else:
+            units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
+            task = gather_task(units, episodes)
+            if self.cls.needs_unlabelled:
+                shape = len(episodes), UNLABELLED
+                task = replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
+        return with_names(task, self._class_names(pool))
 
     def scores(self, episodes: Sequence[Episode], shift: float = 0.0, pool: Pool | None = None) -> list[Tensor]:
         """Score episodes as an evaluation does: the scores (Q, N) of each."""
@@ -179,7 +203,7 @@ class Bench:
             if method.reads == "items"
             else EncodedPool.encode(features.encoder, pool)
         )
-        predictor = Predictor.of(method, features.encoder)
+        predictor = Predictor.of(method, features.encoder, names=self.names)
         found = score_episodes(predictor, encoded, episodes)
         scores = [row for _, block in found for row in block]
         return [row[: len(episode.query)] for row, episode in zip(scores, episodes, strict=True)]

@@ -202,6 +202,22 @@ def test_lists_are_those_of_the_commands(data: str) -> None:
     assert hyperproto.check_data(data) == command("data", "check", data)
 
 
+def test_a_corpus_is_that_of_the_command(tmp_path: Path) -> None:
+    entities = [{"id": "a", "start": 0, "end": 1}, {"id": "b", "positions": [2]}]
+    lines = [json.dumps({"tokens": ["x", str(n), "y"], "entities": entities}) for n in range(5)]
+    sentences, triples, out = (tmp_path / name for name in ("s.jsonl", "t.tsv", "corpus.json"))
+    sentences.write_text("\n".join(lines))
+    triples.write_text("a\tP1\tb\nb\tP2\ta\nb\tP3\ta\n")
+    options: dict[str, Any] = {"without": None, "without_relations": None, "most": 3, "ambiguous": "keep"}
+    found = hyperproto.distant_data(sentences, triples, out, **options)
+    assert found.kept == {"P1": 3, "P2": 3, "P3": 3}
+    written = out.read_bytes()
+    words = [str(sentences), str(triples), "--out", str(out), "--most", "3", "--ambiguous", "keep"]
+    nothing = ["--without", "none", "--without-relations", "none"]
+    assert found.to_json() == command("data", "distant", *words, *nothing)
+    assert out.read_bytes() == written
+
+
 def test_recipes_by_data_method_and_cost() -> None:
     def names(**wanted: Any) -> list[str]:
         return [row["recipe"] for row in hyperproto.list_recipes(**wanted)]

@@ -304,6 +304,18 @@ def test_data_check_counts(vectors_file: Path) -> None:
     ]  # fmt: skip
 
 
+def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> None:
+    sentence = {"tokens": ["x", "y"], "entities": [{"id": "a", "positions": [0]}, {"id": "b", "positions": [1]}]}
+    (tmp_path / "s.jsonl").write_text(json.dumps(sentence) + "\n" + '{"tokens": ["z"], "entities": []}\n')
+    (tmp_path / "t.tsv").write_text("a\tP1\tb\n")
+    files = [str(tmp_path / name) for name in ("s.jsonl", "t.tsv", "corpus.json")]
+    nothing = ["--without", "none", "--without-relations", "none"]
+    shown = run("data", "distant", *files[:2], "--out", files[2], *nothing)
+    for words in (f"Written to {files[2]}", "sentences read", "- without a triple", "kept, of 1 relations", "P1"):
+        assert words in shown
+    assert shown.endswith(f"use it with: --data fewrel:{files[2]}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -249,6 +249,14 @@ def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: py
     (tmp_path / "test_wiki_input-5-1.json").write_text(json.dumps(hidden))
     done(["submit", "test_wiki_input-5-1.json", "--run", "runs/fewrel-cnn-protonet"])
     assert len(json.loads((tmp_path / "pred-5-1.json").read_text())) == 3
+    [forms, _] = tables(section("docs/relations.md", "Pre-training on a corpus"))
+    line, triple = (row[1].split("`")[1] for row in forms[1:])
+    lines = [line.replace('"Babbage"', f'"Babbage", "{n}"') for n in range(30)]
+    (tmp_path / "sentences.jsonl").write_text("\n".join(lines))
+    (tmp_path / "triples.tsv").write_text(triple)
+    [distant] = commands(read("docs/relations.md"), "hyperproto data distant")
+    assert "instances kept, of 1 relations" in done(distant)
+    done(["data", "check", "fewrel:corpus.json,without=fewrel"])
 
 
 def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

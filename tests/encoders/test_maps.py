@@ -202,6 +202,16 @@ def test_dropout_falls_on_maps_in_training_only(bert: str, word_vectors: str) ->
         assert not bool((encoder.eval()(batch).x[units.mask] == 0).any())
 
 
+def test_input_dropout_falls_on_what_the_filters_read_in_training_only(word_vectors: str) -> None:
+    encoder, plain = cnn(word_vectors, "maps", input_dropout=0.9), cnn(word_vectors, "maps")
+    batch = encoder.collate(encoder.prepare(RELATIONS), np.arange(5))
+    assert torch.equal(encoder(batch).x, plain(batch).x)
+    units: Units = encoder.train()(batch)
+    assert units.mask is not None
+    assert not bool((units.x[units.mask] == 0).any())  # nothing falls behind the filters
+    assert not torch.equal(units.x, plain.train()(batch).x)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_batches_of_different_lengths_are_encoded_alike_and_padding_never_leaks(

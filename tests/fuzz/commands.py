@@ -291,6 +291,22 @@ def data(random: Random, folder: Path, samples: Samples) -> Command:
     return Command(["data", "check", spec, *random.choice(([], [], ["--json", "-"], ["--json", "d"]))])
 
 
+@command("distant", 3)
+def distant(random: Random, folder: Path, samples: Samples) -> Command:
+    for name, content in samples.linked.items():
+        (folder / name).write_bytes(mutate_file(random, name, content) if random.random() < 0.5 else content)
+    (folder / "corpus.json").write_text("old")
+    words = ["data", "distant", "sentences.jsonl", "triples.tsv"]
+    words += ["--out", random.choice(("corpus.json",) * 8 + ("triples.tsv", ".", "no/x.json"))]
+    words += ["--without", random.choice(("none",) * 8 + ("triples.tsv", "nowhere", ""))]
+    words += ["--without-relations", random.choice(("none",) * 8 + ("nowhere", "sentences.jsonl"))]
+    if random.random() < 0.5:
+        words += [random.choice(("--most", "--least", "--seed")), _number(random, "2")]
+    if random.random() < 0.3:
+        words += random.choice((["--ambiguous", "keep"], ["--ambiguous", "x"], ["--json", "-"], ["--json", "."]))
+    return Command(words, may_write=("no",))
+
+
 @command("lists", 1)
 def lists(random: Random, folder: Path, samples: Samples) -> Command:
     return Command(

@@ -109,6 +109,64 @@ def fewrel(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, words="check_data fewrel")
 
 
+@kind("distant", "distant_data", share=40)
+def distant(random: Random, folder: Path, samples: Samples) -> Trial:
+    """A corpus labelled by triples: what is written opens as FewRel's format, with the counts that are said."""
+    files = mutate_files(random, samples.linked) if random.random() < 0.9 else samples.linked
+    write_files(folder, {"sentences.jsonl": b"", "triples.tsv": b"", **files})
+    evaluation = samples.fewrel["val_wiki.json"]
+    (folder / "val.json").write_bytes(
+        mutate_file(random, "val.json", evaluation) if random.random() < 0.2 else evaluation
+    )
+    (folder / "corpus.json").write_text("old")
+    given: dict[str, Any] = {
+        "without": random.choice((None, folder / "val.json")),
+        "without_relations": random.choice((None, None, folder / "val.json")),
+        "most": random.choice((None, 1, 2, 2**70)),
+        "ambiguous": random.choice(("drop", "keep")),
+        "seed": random.choice((0, 1, -1, 2**70)),
+    }
+    if random.random() < 0.3:
+        given |= random.choice(
+            ({"without": "nowhere"}, {"without": "\0"}, {"without_relations": ""}, {"most": 0}, {"most": "a"},
+             {"least": 2}, {"least": 0}, {"least": 1.5}, {"least": 2**70}, {"ambiguous": "x"})
+        )  # fmt: skip
+
+    def run() -> None:
+        found = hyperproto.distant_data(
+            folder / "sentences.jsonl", folder / "triples.tsv", folder / "corpus.json", **given
+        )
+        pool = hyperproto.open_pool(f"fewrel:{folder / 'corpus.json'}", "all")
+        if dict(zip(pool.class_names, pool.counts.tolist(), strict=True)) != found.kept:
+            raise Silent("distant_data: the counts are not those of the file")
+
+    return Trial(run, words=f"distant {given}"[:300])
+
+
+@kind("statements", "data statements", "check_data", share=30)
+def statements(random: Random, folder: Path, samples: Samples) -> Trial:
+    """Statements in a list, on lines, or by relation; all that can be read makes pairs, or says why not."""
+    by_relation = samples.fewrel["train_wiki.json"]
+    listed = [one for found in json.loads(by_relation).values() for one in found]
+    lines = b"\n".join(json.dumps(one).encode() for one in listed)
+    name, content = random.choice(
+        (("a.json", by_relation), ("a.json", json.dumps(listed).encode()), ("a.jsonl", lines))
+    )
+    path, known = folder / name, folder / "known.json"
+    path.write_bytes(mutate_file(random, name, content))
+    known.write_bytes(samples.fewrel["val_wiki.json"])
+    spec = f"statements:{path}" + random.choice(("", "", ",uncased=yes", f",without={known}", ",without=x", ",a=b"))
+
+    def run() -> None:
+        from hyperproto.data.blanks import with_blanks
+        from hyperproto.episodes import PairSampler
+
+        hyperproto.check_data(spec)
+        PairSampler(with_blanks(hyperproto.open_pool(spec, "train")), source="identities").draw(4)
+
+    return Trial(run, words="check_data statements")
+
+
 @kind("submit", "submit", share=25)
 def submit(random: Random, folder: Path, samples: Samples) -> Trial:
     path = folder / "test_wiki_input-2-1.json"
@@ -312,6 +370,7 @@ def spec(random: Random, folder: Path, samples: Samples) -> Trial:
             "folder",
             "fewrel",
             "fewrel2",
+            "statements",
             "fewnerd",
             "omniglot",
             "cub",

@@ -152,6 +152,16 @@ class Samples:
         return {**parts, "pid2name.json": dump_json(names)}
 
     @cached_property
+    def linked(self) -> Files:
+        """Sentences with linked entities, and triples that name three of their pairs."""
+        entities = [{"id": "Q1", "start": 0, "end": 1}, {"id": 2, "positions": [[2], [5]]}]
+        entities += [{"id": "Q3", "positions": [4]}]
+        words = ["anna", "met", "bob", "in", "paris"]
+        lines = [dump_json({"tokens": [*words, str(n)], "entities": entities}) for n in range(4)]
+        triples = b"Q1\tP1\t2\nQ1\tP2\tQ3\n2\tP1\tQ3\n2\tP3\tQ3\n"
+        return {"sentences.jsonl": b"\n".join(lines) + b"\n", "triples.tsv": triples}
+
+    @cached_property
     def hidden(self) -> bytes:
         """A hidden test of FewRel: two tasks, 2-way 1-shot."""
         relations = json.loads(self.fewrel["train_wiki.json"])

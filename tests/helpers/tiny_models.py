@@ -44,6 +44,15 @@ def tiny_bert(folder: Path, **config: Any) -> Path:
     return folder
 
 
+def tiny_bert_with_head(folder: Path) -> Path:
+    """The same BERT with a head that predicts masked pieces."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig.from_pretrained(tiny_bert(folder))
+    save(_made(BertForMaskedLM, seeded(config)), folder)
+    return folder
+
+
 def tiny_roberta(folder: Path) -> Path:
     """A RoBERTa, whose tokenizer keeps spaces, and whose positions are counted from 2."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers

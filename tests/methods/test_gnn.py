@@ -69,9 +69,8 @@ def test_the_sizes_are_the_published_ones() -> None:
         method = make_method("gnn", feature_shape=(230,), way=way)
         assert isinstance(method, GNN)
         assert method.sizes == sizes
-        assert [
-            linear.in_features for edge in method.edges for linear in edge.children() if isinstance(linear, nn.Linear)
-        ] == [width for size in sizes for width in (size, 192, 192, 96, 96)]
+        linears = [part for edge in method.edges for part in edge.children() if isinstance(part, nn.Linear)]
+        assert [part.in_features for part in linears] == [w for size in sizes for w in (size, 192, 192, 96, 96)]
         assert (method.readout.in_features, method.readout.out_features) == (2 * sizes[-1], way)
 
 

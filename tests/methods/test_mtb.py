@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from hyperproto.data import OUTSIDE
 from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD, Task, make_method
-from hyperproto.methods.mtb import MTB
+from hyperproto.methods.mtb import MTB, MTBPretrain
 from hyperproto.testing import check_method
 from tests.helpers.random_tasks import make_task
 
@@ -150,3 +151,95 @@ def test_it_learns_a_task_by_heart() -> None:
     assert losses[-1] < losses[0] / 10
     assert noise.query_y is not None
     assert (method.eval()(seen).argmax(-1) == noise.query_y).float().mean() > 0.95
+
+
+# Pre-training -----------------------------------------------------------------------------------------------------
+
+
+def pretrain(dim: int = 6, **options: Any) -> MTBPretrain:
+    method = make_method("mtb-pretrain", feature_shape=(dim,), **options)
+    assert isinstance(method, MTBPretrain)
+    return method
+
+
+def pairs(positive: list[bool], dim: int = 6, seed: int = 0) -> Task:
+    """Random pairs, as a sampler of pairs gives them: episodes of one class, one support example and one query."""
+    random = torch.Generator().manual_seed(seed)
+    support, query = torch.randn(2, len(positive), 1, dim, generator=random)
+    zero = torch.zeros(len(positive), 1, dtype=torch.long)
+    answer = torch.tensor([[0 if same else OUTSIDE] for same in positive])
+    return Task(support, zero, query, answer, zero, torch.arange(2).expand(len(positive), -1))
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_pairs() -> None:
+    method, task = pretrain(), pairs([True, False, True, True, False])
+    random = torch.Generator().manual_seed(1)
+    method.norm.weight.data = 1 + torch.randn(6, generator=random) / 4
+    method.norm.bias.data = torch.randn(6, generator=random) / 4
+    total = 0.0
+    for n, same in enumerate([True, False, True, True, False]):
+        u, v = method.norm(task.query[n, 0]), method.norm(task.support[n, 0])
+        p = 1 / (1 + math.exp(-(u * v).sum().item() / math.sqrt(6)))
+        total -= math.log(p if same else 1 - p)
+    assert method.loss(task)["pairs"].item() == pytest.approx(total / 5, rel=1e-5)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_step_raises_the_product_of_a_positive_pair_only(same: bool) -> None:
+    """A large product must mean the same relation."""
+    method, task = pretrain(), pairs([same])
+    query = task.query.clone().requires_grad_()
+    [gradient] = torch.autograd.grad(method.loss(replace(task, query=query))["pairs"], query)
+    method.eval()
+    before = method.scores(task).item()
+    after = method.scores(replace(task, query=task.query - 0.01 * gradient)).item()
+    assert (after > before) == same
+
+
+def test_pre_training_has_no_dropout_of_its_own() -> None:
+    method, task = pretrain().train(), pairs([True, False])
+    assert torch.equal(method.loss(task)["pairs"], method.loss(task)["pairs"])
+
+
+def test_every_query_of_an_episode_is_paired_with_every_example() -> None:
+    """Padding is in no pair."""
+    task, method = make_task(pads=2), pretrain()
+    assert task.query_y is not None
+    hidden = task.query_y.clone()
+    hidden[1, -1] = PAD
+    terms = []
+    for b in range(2):
+        for q in range(12):
+            for s in range(9):
+                if hidden[b, q] != PAD:
+                    u, v = method.norm(task.query[b, q]), method.norm(task.support[b, s])
+                    sign = 1 if hidden[b, q] == task.support_y[b, s] else -1
+                    terms.append(torch.nn.functional.softplus(-sign * (u * v).sum() / math.sqrt(6)))
+    found = method.loss(replace(task, query_y=hidden))["pairs"]
+    torch.testing.assert_close(found, torch.stack(terms).mean())
+
+
+def test_the_norm_is_handed_on_and_scores_are_those_of_mtb() -> None:
+    before, after, task = pretrain().eval(), build(), make_task()
+    before.norm.weight.data.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(0))
+    assert before.state_dict().keys() == after.state_dict().keys()
+    after.load_state_dict(before.state_dict())
+    assert torch.equal(before.scores(task), after.scores(task))
+
+
+def test_pairs_are_learned_by_heart() -> None:
+    torch.manual_seed(0)
+    method, layer = pretrain(32), torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32))
+    same = [n % 2 == 0 for n in range(16)]
+    task = pairs(same)
+    optimiser = torch.optim.Adam([*layer.parameters(), *method.parameters()], lr=0.01)
+    losses = []
+    for _ in range(150):
+        seen = replace(task, support=layer(task.support), query=layer(task.query))
+        loss = method.loss(seen)["pairs"]
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 10
+    assert ((method.eval().scores(seen)[:, 0, 0] > 0) == torch.tensor(same)).all()

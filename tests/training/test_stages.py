@@ -119,7 +119,10 @@ def test_a_start_that_is_nothing_or_does_not_fit(two_stages: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["batches.size=8"], r"give \[episodes\] or \[batches\]; both of them will not do"),
+        (
+            ["batches.size=8"],
+            r"give one of \[episodes\], .* and \[pairs\]; found \[episodes\] and \[batches\]",
+        ),
         (["batches.size=0"], r"batches.size = 0: input should be greater than 0"),
         (["augmentation.crop=-1"], r"augmentation.crop = -1: input should be greater than or equal to 0"),
         (["augmentation.flop=true"], r"there is no key 'flop'; did you mean 'flip'"),
@@ -134,7 +137,7 @@ def test_mistakes_in_the_new_sections(changes: list[str], message: str, vectors_
 def test_neither_episodes_nor_batches(two_stages: str) -> None:
     text = Path(two_stages).read_text().replace("batches = { size = 16 }\n", "")
     Path(two_stages).write_text(text)
-    with pytest.raises(ConfigError, match=r"give \[episodes\] or \[batches\]; neither of them will not do"):
+    with pytest.raises(ConfigError, match=r"give one of \[episodes\], \[batches\] and \[pairs\]; found none of them"):
         load_recipe(f"{two_stages}:classifier")
 
 

@@ -93,6 +93,28 @@ def test_every_step_has_new_episodes(vectors_file: Path, tmp_path: Path, monkeyp
     assert drawn == list(range(60))  # 30 steps of 2
 
 
+def test_noise_is_of_the_training_episodes_alone(
+    vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hyperproto.episodes import EpisodeSampler
+
+    rates: dict[str, set[float]] = {}
+    real = EpisodeSampler.draw
+
+    def draw(self: EpisodeSampler, count: int, start: int = 0) -> Any:
+        rates.setdefault(self.pool.split, set()).add(self.noise_rate)
+        return real(self, count, start)
+
+    monkeypatch.setattr(EpisodeSampler, "draw", draw)
+    path = str(recipe_file(vectors_file))
+    train(load_recipe(path, ["episodes.noise_rate=0.3", "training.steps=2"]), tmp_path / "run")
+    assert rates == {"train": {0.3}, "val": {0.0}}
+    with pytest.raises(EpisodeError, match=r"noise_rate 0\.3 .*8-way episodes leave none of its 8; lower the way"):
+        train(load_recipe(path, ["episodes.noise_rate=0.3", "episodes.way='all'"]), tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"episodes\.noise_rate = 2: input should be less than or equal to 1"):
+        load_recipe(path, ["episodes.noise_rate=2"])
+
+
 def test_the_global_random_state_is_left_alone(vectors_file: Path, tmp_path: Path) -> None:
     torch.manual_seed(123)
     expected = torch.rand(1)

@@ -1,4 +1,4 @@
-"""Commands that show what there is: recipes, methods, data. `data get` fetches it."""
+"""Commands that show what there is: recipes, methods, data. `data get` fetches it, `data distant` labels a corpus."""
 
 import shlex
 from pathlib import Path
@@ -8,8 +8,9 @@ import typer
 
 import hyperproto
 from hyperproto.cli.options import JsonFile, Overrides
-from hyperproto.cli.terminal import echo, say, show_rows, write_json
+from hyperproto.cli.terminal import echo, say, show, show_rows, write_json
 from hyperproto.progress import progress_bar
+from hyperproto.reports.text_table import TextTable
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
 methods_app = typer.Typer(help="The few-shot methods.", no_args_is_help=True)
@@ -75,8 +76,47 @@ def data_get(
     """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
     from hyperproto.data.get import get, spec
 
-    with progress_bar(name) as show:
-        files = get(name, out, lambda done, total: show(done // 1000, total // 1000, "kB"))
+    with progress_bar(name) as bar:
+        files = get(name, out, lambda done, total: bar(done // 1000, total // 1000, "kB"))
     for file in files:
         say(file.words())
     say(f"use it with: --data {shlex.quote(spec(name, out))}")
+
+
+@data_app.command("distant")
+def data_distant(
+    sentences: Annotated[Path, typer.Argument(help="JSON lines: tokens, and entities with id, start and end.")],
+    triples: Annotated[Path, typer.Argument(help="Lines of head, relation and tail, parted by tabs.")],
+    out: Annotated[Path, typer.Option(help="File to write, in FewRel's format.")],
+    without: Annotated[
+        str, typer.Option(help="File or folder whose sentences are left out; fewrel: FewRel's folder; none: nothing.")
+    ] = "fewrel",
+    without_relations: Annotated[
+        str, typer.Option(help="File whose relations are left out; fewrel: those of its evaluation files; none: none.")
+    ] = "fewrel",
+    most: Annotated[int | None, typer.Option(help="At most so many instances of a relation, chosen by a hash.")] = None,
+    least: Annotated[int, typer.Option(help="Leave out relations with fewer instances.")] = 1,
+    ambiguous: Annotated[str, typer.Option(help="Pairs with several relations: drop, or keep under each.")] = "drop",
+    seed: Annotated[int, typer.Option(help="Another choice of --most instances.")] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Label sentences with linked entities by a file of triples: a corpus to pre-train on."""
+    with progress_bar("label") as progress:
+        corpus = hyperproto.distant_data(
+            sentences,
+            triples,
+            out,
+            without=without,
+            without_relations=without_relations,
+            most=most,
+            least=least,
+            ambiguous=ambiguous,
+            seed=seed,
+            progress=progress,
+        )
+    rows = [[words, f"{count:,}"] for words, count in corpus.rows()]
+    kept = [[relation, f"{count:,}"] for relation, count in corpus.kept.items()]
+    tables = [TextTable(f"Written to {out}", ["", "number"], rows), TextTable("", ["relation", "instances"], kept)]
+    show(tables, corpus.to_json(), json_file)
+    if json_file != "-":
+        say(f"use it with: --data {shlex.quote(f'fewrel:{out}')}")

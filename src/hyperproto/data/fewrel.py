@@ -18,6 +18,7 @@ SUMMARY = (
 )
 FILES = ("train_wiki", "val_wiki", "val_pubmed", "val_semeval")  # the official test sets are hidden
 NAMES = "pid2name.json"  # lies beside them and holds no sentences
+NO_DESCRIPTION = "No description defined"  # as Wikidata says it in that file
 OPTIONS = {"holdout": "0", "uncased": "no", "without": ""}
 
 
@@ -104,18 +105,37 @@ def relation_names(folder: Path | None = None) -> dict[str, str]:
 
     A name stands alone, or before a description, as in the official file.
     """
+    return {relation: found[0] for relation, found in _named_relations(folder).items()}
+
+
+def relation_texts(spec: str) -> dict[str, str]:
+    """Return "name: description" of relation ids, or the name where there is no description.
+
+    They come from pid2name.json beside the files of a spec, or else in the folder of `fewrel`; none without the file.
+    """
+    name, _, argument = spec.partition(":")
+    given = parse_argument(name, argument, OPTIONS)[0] if name in ("fewrel", "fewrel2") else ""
+    place = Path(given).expanduser() if given else data_folder("fewrel")
+    folder = place if place.is_dir() else place.parent
+    found = _named_relations(folder if (folder / NAMES).exists() else None)
+    return {relation: ": ".join(part for part in parts if part != NO_DESCRIPTION) for relation, parts in found.items()}
+
+
+def _named_relations(folder: Path | None) -> dict[str, list[str]]:
+    """Read pid2name.json: the name of each relation id and, where it has one, its description."""
     path = (data_folder("fewrel") if folder is None else folder) / NAMES
     if not path.exists():
         return {}
     content = read_json(path)
-    names = {}
-    for relation, found in content.items() if isinstance(content, dict) else ():
-        names[relation] = found[0] if isinstance(found, list) and found else found
-    if not names or not all(isinstance(name, str) for name in names.values()):
+    found = {
+        relation: parts if isinstance(parts, list) else [parts]
+        for relation, parts in (content.items() if isinstance(content, dict) else ())
+    }
+    if not found or not all(parts and all(isinstance(part, str) for part in parts) for parts in found.values()):
         raise DataError(
             f"{path}: not {{id: [name, description]}} or {{id: name}}; hyperproto data get fewrel fetches it"
         )
-    return names
+    return found
 
 
 def leave_out(spec: str, corpus: Path, relations: dict[str, list[Relation]], place: Path) -> dict[str, list[Relation]]:

@@ -110,13 +110,28 @@ class InstanceReader:
 
     def _relation(self, raw: dict[str, Any]) -> Relation:
         tokens = raw["tokens"]
-        if not isinstance(tokens, list) or not tokens:
-            raise DataError(f"tokens is {short(tokens)}, not a list of at least one word")
-        if set(map(type, tokens)) != {str}:
-            place = next(place for place, token in enumerate(tokens) if not isinstance(token, str))
-            raise DataError(f"word {place} of tokens is {short(tokens[place])}, not a string")
+        check_tokens(tokens)
         head, tail = (_first_mention(raw, key, len(tokens)) for key in ("h", "t"))
         return {"tokens": [self._words[token] for token in tokens], "head": head, "tail": tail}
+
+
+def check_tokens(tokens: Any) -> None:
+    """Refuse what is not a list of at least one word; halves of characters are `Words`' business."""
+    if not isinstance(tokens, list) or not tokens:
+        raise DataError(f"tokens is {short(tokens)}, not a list of at least one word")
+    if set(map(type, tokens)) != {str}:
+        place = next(place for place, token in enumerate(tokens) if not isinstance(token, str))
+        raise DataError(f"word {place} of tokens is {short(tokens[place])}, not a string")
+
+
+def check_positions(positions: Any, length: int, owner: str) -> None:
+    """Refuse what are not the positions of a mention in a sentence of `length` words; `owner` has the mention."""
+    whole = isinstance(positions, list) and set(map(type, positions)) == {int}  # at least one, and true is none
+    if not whole or positions != sorted(set(positions)) or positions[0] < 0 or positions[-1] >= length:
+        raise DataError(
+            f"{owner} is at {short(positions)}; positions are at least one, rising, from 0 to {length - 1} "
+            f"(the sentence has {length} words)"
+        )
 
 
 def _first_mention(raw: dict[str, Any], key: str, length: int) -> list[int]:
@@ -129,12 +144,7 @@ def _first_mention(raw: dict[str, Any], key: str, length: int) -> list[int]:
     if not isinstance(mentions, list) or not mentions or not isinstance(mentions[0], list):
         raise DataError(f"the mentions of {key} are {short(mentions)}, not [[positions], ...]")
     positions: list[int] = mentions[0]
-    whole = set(map(type, positions)) == {int}  # at least one, and true is none
-    if not whole or positions != sorted(set(positions)) or positions[0] < 0 or positions[-1] >= length:
-        raise DataError(
-            f"{key} is at {short(positions)}; positions are at least one, rising, from 0 to {length - 1} "
-            f"(the sentence has {length} words)"
-        )
+    check_positions(positions, length, key)
     return positions
 
 

@@ -176,6 +176,12 @@ class Encoder(nn.Module):
         """Make one batch of pairs of items, each pair one input, for encoders that can read two texts as one."""
         raise ConfigError(f"{type(self).__name__} reads items one by one, not in pairs; choose a text transformer")
 
+    def read_texts(self, texts: Sequence[str]) -> Tensor:
+        """Encode plain texts such as names of classes, one vector each, (n, D'), with gradients."""
+        raise ConfigError(
+            f'{type(self).__name__} does not read plain texts; name a sentence encoder: encoder = "minilm" in [names]'
+        )
+
     def forward(self, batch: Any) -> Units:
         """Encode a batch."""
         raise NotImplementedError

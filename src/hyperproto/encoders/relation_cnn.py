@@ -53,7 +53,8 @@ class RelationCNN(Encoder):
     or else as the encoder learns). `uncased` looks words up in lower case, without accents.
 
     `output = "maps"` gives the filters at each word, before ReLU and maximum, (L, filters); `"embeddings"` what they
-    read there, the word's vector and its two distances, (L, D + 10). Both are padded with zeros.
+    read there, the word's vector and its two distances, (L, D + 10). Both are padded with zeros. `dropout` falls on
+    what the encoder gives, `input_dropout` on what the filters read.
     """
 
     argument = "vectors"
@@ -68,6 +69,7 @@ class RelationCNN(Encoder):
         learn_words: bool = True,
         uncased: bool = True,
         dropout: float = 0.0,
+        input_dropout: float = 0.0,
         output: Literal["vectors", "maps", "embeddings"] = "vectors",
     ) -> None:
         super().__init__()
@@ -88,6 +90,7 @@ class RelationCNN(Encoder):
         self.places = nn.ModuleList(nn.Embedding(2 * max_length, PLACE, padding_idx=0) for _ in range(2))
         self.convolution = nn.Conv1d(size + 2 * PLACE, filters, kernel_size=3, padding=1)
         self.dropout = nn.Dropout(dropout)
+        self.input_dropout = nn.Dropout(input_dropout)
         self.output = output
         shapes = {"vectors": (filters,), "maps": (-1, filters), "embeddings": (-1, size + 2 * PLACE)}
         self.feature_shape = shapes[output]
@@ -150,7 +153,7 @@ class RelationCNN(Encoder):
         embedded = torch.cat(parts, -1)  # (n, L, channels), 0 where nothing is real
         if self.output == "embeddings":
             return Units.one_each(self.dropout(embedded), real)
-        windows = F.pad(embedded, (0, 0, 1, 1)).unfold(1, 3, 1).flatten(2)  # (n, L, 3 channels)
+        windows = F.pad(self.input_dropout(embedded), (0, 0, 1, 1)).unfold(1, 3, 1).flatten(2)  # (n, L, 3 channels)
         hidden = F.linear(windows, self.convolution.weight.flatten(1), self.convolution.bias)  # (n, L, filters)
         if self.output == "maps":
             return Units.one_each(self.dropout(hidden.masked_fill(~real[..., None], 0.0)), real)

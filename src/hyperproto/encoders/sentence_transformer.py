@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
+from hyperproto.encoders.device import moved
 from hyperproto.encoders.pretrained import find_model, find_sentence_model
 from hyperproto.encoders.sentence_files import Dense, Reading, read_files
 from hyperproto.encoders.transformer import NARROWEST, Batch, TextTransformer, mean_of_real
@@ -135,6 +136,14 @@ class SentenceTransformer(TextTransformer):
     def read(self, items: Sequence[str]) -> tuple[list[str], IntArray]:
         """The texts behind the prompt; nothing in them matters more than the rest."""
         return [self._text(item) for item in items], np.empty((len(items), 0, 2), np.int64)
+
+    def read_texts(self, texts: Sequence[str]) -> Tensor:
+        """As items are read, where those are single vectors."""
+        if self.output == "maps":
+            return super().read_texts(texts)
+        batch = moved(self.collate(self.prepare(list(texts)), np.arange(len(texts))), self.device)
+        x: Tensor = self(batch).x
+        return x
 
     def _text(self, item: str) -> str:
         text = self.prompt + item

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hyperproto.data import IntArray
 from hyperproto.encoders.base import Encoder, Units
+from hyperproto.encoders.device import moved
 from hyperproto.encoders.pretrained import find_model, load_model, load_tokenizer
 from hyperproto.encoders.ragged import Ragged, kept_positions
 from hyperproto.encoders.sentence_files import Reading
@@ -84,6 +85,17 @@ class TransformerEncoder(Encoder):
         """The last layer at every piece, (n, L, D), and which pieces are real, (n, L)."""
         output, real = self.run_model(batch)
         return output.last_hidden_state, real
+
+    def read_texts(self, texts: Sequence[str]) -> Tensor:
+        """Encode plain texts, without markers, each to the mean over its pieces, (n, D); the beginnings are kept."""
+        found = [text.ids[: self.room] for text in tokenised(self.tokenizer, list(texts))]
+        pieces = Ragged.of([*self.before, *row, *self.behind] or [self.fill] for row in found)
+        batch = {
+            "pieces": pieces.padded(np.arange(len(pieces)), self.fill),
+            "lengths": torch.from_numpy(pieces.lengths),
+        }
+        parts = [(rows, mean_of_real(*self.hidden(part))) for rows, part in in_parts(moved(batch, self.device))]
+        return torch.cat([x for _, x in parts])[torch.cat([rows for rows, _ in parts]).argsort()]
 
     def run_model(self, batch: Batch, **options: Any) -> tuple[Any, Tensor]:
         """Run the model on pieces (n, L); return what it says, and which pieces are real, (n, L)."""

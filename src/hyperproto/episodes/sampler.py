@@ -7,7 +7,16 @@ import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes.episode import Episode
-from hyperproto.episodes.random import EPISODES, NOTA, SPARE_CLASSES, SPARE_ITEMS, distinct, raw_words
+from hyperproto.episodes.random import (
+    EPISODES,
+    NOISE,
+    NOISE_ITEMS,
+    NOTA,
+    SPARE_CLASSES,
+    SPARE_ITEMS,
+    distinct,
+    raw_words,
+)
 from hyperproto.errors import EpisodeError
 
 MOST_QUERIES = 100_000  # of none of the classes, in an episode
@@ -22,6 +31,9 @@ class EpisodeSampler:
 
     With `nota_share` (say 0.15 of all queries) or `na_rate` (the FewRel 2.0 toolkit's: 1 adds as many as one class has)
     there follow queries of none of the classes, labelled OUTSIDE; the rest of the episode is the same without them.
+
+    With `noise_rate` each support example is, with that probability, replaced by one of a class outside the episode
+    under the same label; the rest of the episode is the same without it.
 
     >>> import numpy as np
     >>> pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
@@ -39,6 +51,7 @@ class EpisodeSampler:
         seed: int = 0,
         nota_share: float = 0.0,
         na_rate: int = 0,
+        noise_rate: float = 0.0,
     ) -> None:
         self.pool = pool
         self.way = way
@@ -51,6 +64,8 @@ class EpisodeSampler:
         self.seed = seed
         self._check()
         self.nota = nota_count(pool, way=way, query=query, nota_share=nota_share, na_rate=na_rate)
+        self.noise_rate = noise_rate
+        self._check_noise()
         self._per_class = max(self.shots) + query
         self._members = np.concatenate(pool.members)  # the items, class after class
         self._starts = np.cumsum(pool.counts) - pool.counts
@@ -81,10 +96,35 @@ class EpisodeSampler:
         drawn = distinct(words, pool.counts[flat], self._per_class, **spare)  # (E N, per_class)
         items = self._members[self._starts[flat, None] + drawn].reshape(count, way, -1)
         support, query = items[:, self._is_support], items[:, self._is_query]  # (E, S), (E, Q)
+        if self.noise_rate:
+            support = self._with_noise(support, classes, start)
         if self.nota:
             outside = draw_outside(pool, classes, self.nota, seed=self.seed, start=start)
             query = np.concatenate([query, outside], axis=1)
         return [Episode(classes[e], support[e], self._support_y, query[e], self._query_y) for e in range(count)]
+
+    def _with_noise(self, support: IntArray, classes: IntArray, start: int) -> IntArray:
+        """Replace some of the support (E, S) by items of other classes."""
+        words = raw_words(self.seed, NOISE, start, *support.shape)
+        replaced = (words >> np.uint64(11)) * 2.0**-53 < self.noise_rate  # 53 bits: a float from 0 to 1, without 1
+        items = draw_outside(self.pool, classes, support.shape[1], seed=self.seed, start=start, purpose=NOISE_ITEMS)
+        return np.where(replaced, items, support)
+
+    def _check_noise(self) -> None:
+        rate, pool = self.noise_rate, self.pool
+        if not 0 <= rate <= 1:
+            raise EpisodeError(f"noise_rate {rate}: a probability is from 0 to 1")
+        if rate and self.way >= pool.n_classes:
+            raise EpisodeError(
+                f"{pool}: noise_rate {rate} replaces support by examples of other classes, but {self.way}-way episodes "
+                f"leave none of its {pool.n_classes}; lower the way"
+            )
+        if rate and not sum(self.shots):
+            raise EpisodeError(f"noise_rate {rate} replaces support, but shot is 0; draw some, or leave noise_rate out")
+        if rate and self.nota:
+            raise EpisodeError(
+                f"noise_rate {rate} and queries of none of the classes: an example could be both; leave out one of them"
+            )
 
     def _check(self) -> None:
         pool = self.pool
@@ -138,14 +178,14 @@ def nota_count(pool: Pool, *, way: int, query: int, nota_share: float, na_rate: 
     return count
 
 
-def draw_outside(pool: Pool, classes: IntArray, count: int, *, seed: int, start: int) -> IntArray:
+def draw_outside(pool: Pool, classes: IntArray, count: int, *, seed: int, start: int, purpose: int = NOTA) -> IntArray:
     """Items of other classes for episodes `start`, `start + 1`, ... of `classes` (E, N): (E, count).
 
     As in the FewRel 2.0 toolkit each is drawn from a class drawn evenly from the others: large classes come no more
     often. An item that came before is passed over for one of as many spare draws; only where the other classes are so
     small that these do not suffice does an item come twice.
     """
-    words = raw_words(seed, NOTA, start, len(classes), 4 * count)  # a class and an item, twice what is needed
+    words = raw_words(seed, purpose, start, len(classes), 4 * count)  # a class and an item, twice what is needed
     other = (words[:, : 2 * count] % np.uint64(pool.n_classes - classes.shape[1])).astype(np.int64)  # (E, 2 count)
     for drawn in np.sort(classes, axis=1).T:
         other += other >= drawn[:, None]  # counted among the others only; now among all

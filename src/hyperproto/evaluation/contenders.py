@@ -11,8 +11,9 @@ from torch import Tensor
 from hyperproto.data import Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder
+from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.episodes import Episode, episodes_hash
-from hyperproto.evaluation.predictor import Predictor
+from hyperproto.evaluation.predictor import Predictor, check_names
 from hyperproto.evaluation.results import Result
 from hyperproto.evaluation.scoring import EncodedPool, check_shape, encoded_for, measure_episodes
 from hyperproto.evaluation.thresholds import Rejection
@@ -34,11 +35,12 @@ class Contender:
     transform: str
     settings: dict[str, Any]  # what else the result should say: run, encoder
     center: Tensor | None = None  # the mean of the training data, where there is any
+    names: NameEncoder | None = None  # what reads the names of classes, where a run says
 
     @cached_property
     def predictor(self) -> Predictor:
         """What answers queries, on the encoder's device."""
-        return Predictor.of(self.method, self.encoder, self.transform, self.center, self.decision)
+        return Predictor.of(self.method, self.encoder, self.transform, self.center, self.decision, self.names)
 
 
 def evaluate_contenders(
@@ -65,6 +67,7 @@ def evaluate_contenders(
     settings |= problem_of(pool).settings(convention=convention)
     for contender in contenders:
         check_shape(contender.method, episodes)
+        check_names(contender.method, contender.names)
     results = []
     scored = "episodes scored" + (f" by {len(contenders)} contenders" if len(contenders) > 1 else "")
     for number, contender in enumerate(contenders):

@@ -4,19 +4,29 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from hyperproto.data import Pool
 from hyperproto.decisions import Decision, make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform
-from hyperproto.methods import Method, Task
+from hyperproto.encoders.class_names import ClassNames, NameEncoder
+from hyperproto.errors import ConfigError
+from hyperproto.methods import Method, Task, with_names
 
 
 class Predictor(nn.Module):
-    """The three parts that every number comes through; training's learner is one."""
+    """The three parts that every number comes through; training's learner is one.
 
-    def __init__(self, features: Features, method: Method, decision: Decision) -> None:
+    `names` reads the names of classes, where a recipe asks for them.
+    """
+
+    def __init__(
+        self, features: Features, method: Method, decision: Decision, names: NameEncoder | None = None
+    ) -> None:
         super().__init__()
         self.features = features
         self.method = method
         self.decision = decision
+        self.names = names
+        self.class_names: ClassNames | None = None  # of the pool that was read last
 
     @classmethod
     def of(
@@ -26,13 +36,24 @@ class Predictor(nn.Module):
         transform: str = "none",
         center: Tensor | None = None,
         decision: Decision | None = None,
+        names: NameEncoder | None = None,
     ) -> Self:
         """Put parts together, where the encoder is; `center` is the mean of the training data for center-unit."""
         after = FeatureTransform(transform, encoder.feature_shape).to(encoder.device)
         if center is not None:
             after.set_center(center)
         decision = make_decision(method, {}) if decision is None else decision
-        return cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device))
+        return cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device), names)
+
+    def read_pool(self, pool: Pool) -> None:
+        """Show a pool, and the names of its classes, to the method, before its episodes are trained on or scored."""
+        check_names(self.method, self.names)
+        self.class_names = None if self.names is None else self.names.of(pool, self.features.encoder)
+        self.method.read_pool(pool, self.class_names)
+
+    def named(self, task: Task) -> Task:
+        """Give a task of the pool that was read last the names of its classes."""
+        return with_names(task, self.class_names)
 
     def decide(self, scores: Tensor, task: Task) -> Tensor:
         """Labels (B, Q) that follow from the scores (B, Q, N)."""
@@ -42,3 +63,12 @@ class Predictor(nn.Module):
         """Score (B, Q) for "none of these": the method's own, or the decision's where it has none."""
         own = self.method.doubt(task, scores)
         return self.decision.doubt(self.method.logits(scores), task) if own is None else own
+
+
+def check_names(method: Method, names: NameEncoder | None) -> None:
+    """Refuse a method that reads names of classes where none are given."""
+    if method.needs_names and names is None:
+        raise ConfigError(
+            f"{type(method).__name__} reads the names of classes, and there are none here; train it with a recipe that "
+            "has [names], and evaluate the run"
+        )

@@ -140,10 +140,10 @@ def score_episodes(
     if predictor.features.transform.kind == "none":
         encoded.check_range()
     predictor.eval()
-    predictor.method.read_pool(encoded.pool)
+    predictor.read_pool(encoded.pool)
     done = 0
     for block in _blocks(episodes, encoded.units):
-        task = _task(predictor, encoded, block)
+        task = predictor.named(_task(predictor, encoded, block))
         yield task, predictor.method(task)
         done += len(block)
         if progress is not None:

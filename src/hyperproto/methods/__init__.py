@@ -4,10 +4,21 @@ from typing import Any
 
 from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.methods.base import TRAITS, Group, Method
-from hyperproto.methods.task import PAD, Task, TaskItems, gather_task
+from hyperproto.methods.task import PAD, Task, TaskItems, gather_task, with_names
 from hyperproto.registry import Registry, check_options
 
-__all__ = ["METHODS", "PAD", "TRAITS", "Group", "Method", "Task", "TaskItems", "gather_task", "make_method"]
+__all__ = [
+    "METHODS",
+    "PAD",
+    "TRAITS",
+    "Group",
+    "Method",
+    "Task",
+    "TaskItems",
+    "gather_task",
+    "make_method",
+    "with_names",
+]
 
 METHODS = Registry(
     "method",
@@ -20,6 +31,7 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "mlman": "hyperproto.methods.mlman:MLMAN",
         "mtb": "hyperproto.methods.mtb:MTB",
         "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",
         "nearest": "hyperproto.methods.nearest:NearestNeighbour",
@@ -27,7 +39,9 @@ METHODS = Registry(
         "proto-adv": "hyperproto.methods.proto_adv:ProtoADV",
         "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
+        "regrab": "hyperproto.methods.regrab:REGRAB",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
+        "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
     },
     base="hyperproto.methods:Method",

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from hyperproto.data import Pool
 from hyperproto.encoders import Features
+from hyperproto.encoders.class_names import ClassNames
 from hyperproto.errors import ConfigError, NonFiniteError, unknown_name
 from hyperproto.methods.task import Task
 
@@ -54,6 +55,7 @@ class Method(nn.Module):
     reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
     needs_support: bool = True  # whether training episodes must have a support set
     needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
+    needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     start_temperature: ClassVar[float] = 1.0
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
 
@@ -88,8 +90,11 @@ class Method(nn.Module):
     def setup(self, pool: Pool, features: Features) -> None:
         """Fill the parameters from training data before the first step; never create any."""
 
-    def read_pool(self, pool: Pool) -> None:
-        """Look at a pool before episodes of it are scored."""
+    def read_pool(self, pool: Pool, names: ClassNames | None) -> None:
+        """Look at a pool, and at the names of its classes if a recipe has them, before its episodes are scored.
+
+        Training calls it before every step, since validation shows the method another pool in between.
+        """
 
     def scores(self, task: Task) -> Tensor:
         """Score every query against every class, (B, Q, N), higher is better."""

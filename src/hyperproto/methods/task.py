@@ -11,6 +11,7 @@ from torch import Tensor
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Features, Units, moved
 from hyperproto.encoders.base import offsets_of
+from hyperproto.encoders.class_names import ClassNames
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError
 
@@ -65,6 +66,8 @@ class Task:
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
     query_mask: Tensor | None = None  # (B, Q, L)
     unlabelled: Tensor | None = None  # (B, U, *feature_shape), where a recipe has [unlabelled]; in training only
+    names: Tensor | None = None  # (B, N, D') vectors of the classes' names, zeros where a class has none
+    names_mask: Tensor | None = None  # (B, N) bool, which classes have a name
 
     @property
     def way(self) -> int:
@@ -108,8 +111,8 @@ class Task:
 
     def detached(self) -> "Task":
         """The same vectors as constants: no gradient reaches the encoder."""
-        unlabelled = None if self.unlabelled is None else self.unlabelled.detach()
-        return replace(self, support=self.support.detach(), query=self.query.detach(), unlabelled=unlabelled)
+        learned = {name: getattr(self, name) for name in ("support", "query", "unlabelled", "names")}
+        return replace(self, **{name: x.detach() for name, x in learned.items() if x is not None})
 
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
@@ -117,10 +120,20 @@ class Task:
         return replace(self, support=self.support - middle, query=self.query - middle)
 
 
+def with_names(task: Task, names: ClassNames | None) -> Task:
+    """Give a task the names of its classes, where there are any to give."""
+    if names is None:
+        return task
+    vectors, has_name = names.of(task.classes)
+    return replace(task, names=vectors, names_mask=has_name)
+
+
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
     """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
     hidden = any(episode.query_y is None for episode in episodes)
     device = units.x.device
+    if units.mask is not None:
+        units = _cut(units, np.concatenate([part for e in episodes for part in (e.support, e.query)]))
     return Task(
         support=_vectors(units, [episode.support for episode in episodes]),
         support_y=_padded([episode.support_y for episode in episodes], PAD).to(device),
@@ -133,6 +146,14 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         support_mask=_mask(units, [episode.support for episode in episodes]),
         query_mask=_mask(units, [episode.query for episode in episodes]),
     )
+
+
+def _cut(units: Units, items: IntArray) -> Units:
+    """Leave out the positions of token states that none of these items has: a view, without a copy."""
+    assert units.mask is not None
+    rows = torch.from_numpy(units.rows_of(items)).to(units.mask.device)
+    longest = int(units.mask.index_select(0, rows).sum(1).max()) if len(rows) else 0
+    return Units(units.x[:, :longest], units.offsets, units.mask[:, :longest])
 
 
 def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:

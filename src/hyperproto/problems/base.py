@@ -73,6 +73,7 @@ class Problem(ABC):
         na_rate: int = 0,
         rule: Rule | None = None,
         least_spans: int | None = None,
+        noise_rate: float = 0.0,
     ) -> Sampler:
         """Make the sampler of a pool; refuse what has no meaning for it."""
 

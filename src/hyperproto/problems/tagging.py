@@ -36,10 +36,16 @@ class Tagging(Problem):
         na_rate: int = 0,
         rule: Rule | None = None,
         least_spans: int | None = None,
+        noise_rate: float = 0.0,
     ) -> GreedySampler:
         """Draw as many entities a type in the queries as in the support, as in Few-NERD, unless `query` is given."""
         if nota_share or na_rate:
             raise EpisodeError(f"{pool}: what is of none of the types is O here, in every episode; leave NOTA out")
+        if noise_rate:
+            raise EpisodeError(
+                f"{pool}: noise_rate {noise_rate} replaces items of one class each, and sentences have many words; "
+                "leave it out"
+            )
         if not isinstance(shot, int):
             raise EpisodeError(
                 f"{pool}: K~2K episodes have one K for all types, not shots {list(shot)}; give one number"

@@ -55,12 +55,16 @@ class KTo2K(Section):
 
 
 class Episodes(KTo2K):
-    """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class."""
+    """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class.
+
+    Each support example is replaced with the probability `noise_rate` by one of a class outside the episode.
+    """
 
     way: PositiveInt | Literal["all"]
     shot: Shot
     query: PositiveInt
     batch: PositiveInt = 1
+    noise_rate: float = Field(default=0.0, ge=0, le=1)
 
 
 class Unlabelled(Section):
@@ -121,6 +125,17 @@ class DecisionOptions(Section):
     def options(self) -> dict[str, Any]:
         """What was said."""
         return {name: value for name, value in self if value is not None}
+
+
+class Names(Section):
+    """`[names]`: which text a class has, and what reads it.
+
+    `source` is "labels" (in words), "descriptions" (of Wikidata's relations) or a file .json, `{class: text}`.
+    `encoder` is a sentence encoder, frozen, such as "minilm"; "same" is the encoder that is trained, with gradients.
+    """
+
+    source: str = "labels"
+    encoder: str = "same"
 
 
 class Optim(Clipping):
@@ -203,6 +218,7 @@ class Recipe(Section):
     encoder: _Named
     method: _Named
     decision: DecisionOptions = DecisionOptions()
+    names: Names | None = None
     start: str | Start | None = None
     episodes: Episodes | None = None
     batches: Batches | None = None
@@ -243,7 +259,7 @@ def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = Non
     given = [f"[{key}]" for key in DRAWS if raw.get(key) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none of them"
-        problems.append(f"give one of [episodes], [batches] and [pairs]; {found} will not do")
+        problems.append(f"give one of [episodes], [batches] and [pairs]; found {found}")
     try:
         recipe = Recipe.model_validate(raw)
         if "encoder" not in recipe.optim:

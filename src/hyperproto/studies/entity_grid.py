@@ -78,7 +78,7 @@ class DecisionRule:
             decision.outside = None
         if "temperature" in self.options:
             method.log_temperature.data.fill_(log(self.options["temperature"]))
-        return Predictor(predictor.features, method, decision)
+        return Predictor(predictor.features, method, decision, predictor.names)
 
 
 def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -160,7 +160,7 @@ def _choices(study: Study) -> list[dict[str, Any]]:
 
 
 def choice_of(study: Study, encoder: str, row: str) -> dict[str, Any] | None:
-    """The pair chosen for a row, or for another row of its method, best one of 5 shots; None: the recipe's own."""
+    """The pair chosen for a row, or for a row of its method (of 5 shots if there is one); None: the recipe's own."""
     found = {entry["row"]: entry for entry in _choices(study) if entry["encoder"] == encoder}
     if row in found:
         return found[row]

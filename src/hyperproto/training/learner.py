@@ -14,6 +14,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
 from hyperproto.encoders.base import is_finite
+from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation import Predictor
@@ -46,7 +47,8 @@ class Learner(Predictor):
             shape = encoder.feature_shape
             features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
-        learner = cls(features, method, make_decision(method, recipe.decision.options))
+        names = None if recipe.names is None else NameEncoder(recipe.names.source, recipe.names.encoder)
+        learner = cls(features, method, make_decision(method, recipe.decision.options), names)
         learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not is_finite(buffer))
         return learner
 
@@ -61,6 +63,7 @@ class Learner(Predictor):
 
         A method that reads items makes its own batches: it gets no other.
         """
+        self.read_pool(pool)
         if self.method.reads == "items":
             return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
@@ -68,7 +71,7 @@ class Learner(Predictor):
 
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
         """Encode the drawn items in one pass."""
-        return gather_task(self.features(batch) if items is None else items.units, episodes, items)
+        return self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
 
     def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
         """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
@@ -93,6 +96,7 @@ class Learner(Predictor):
         for module in self.modules():
             if isinstance(module, _BatchNorm | FeatureTransform):
                 module.train()
+        self.read_pool(pool)
         self.decision.read_labels(pool)
         self.method.setup(pool, self.features)
 

@@ -6,8 +6,11 @@ from typing import Any
 import torch
 
 from hyperproto.data import Pool
+from hyperproto.data.names import SOURCES
 from hyperproto.decisions import DECISION_OPTIONS, Decision
 from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
+from hyperproto.encoders.class_names import SAME
+from hyperproto.encoders.pretrained import ALIASES
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import METHODS, Group, Method
 from hyperproto.recipes import Recipe, parse, read_recipe
@@ -28,7 +31,7 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
             kept = f"{registry.kind}.name=... keeps the recipe's other options"
             found.append(f"{kept}; {registry.kind}={{name='...'}} starts the section anew")
         problems += found
-    recipe = parse(raw, name, problems + _method_problems(raw))
+    recipe = parse(raw, name, problems + _names_problems(raw.get("names")) + _method_problems(raw))
     method: type[Method] = METHODS.get(recipe.method.name)
     own = "none" if method.transforms is None or "none" in method.transforms else method.transforms[0]
     return recipe.model_copy(update={"transform": recipe.transform or own})
@@ -115,6 +118,8 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     if method.transforms is not None and raw.get("transform") not in (None, *method.transforms):
         known = " or ".join(map(repr, method.transforms))
         problems.append(f"transform = {raw['transform']!r}: {name} is defined with {known}")
+    if method.needs_names and raw.get("names") is None:
+        problems.append(f'[names] is missing: {name} reads the names of classes; say source = "labels", for example')
     shot = shape.get("shot")
     if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
         problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")
@@ -183,6 +188,20 @@ def _optimiser_problems(
         elif section not in rows and own.get("dense"):
             whose = "the encoder's parameters are none" if section == "encoder" else f"{section} is none"
             problems.append(f"optim.{section}: dense = true is for tables of rows; {whose}: leave it out")
+    return problems
+
+
+def _names_problems(section: Any) -> list[str]:
+    """Check where names of classes come from and what reads them; what is not a table of words the schema reports."""
+    if not isinstance(section, dict):
+        return []
+    source, encoder = section.get("source", SOURCES[0]), section.get("encoder", SAME)
+    problems = []
+    if isinstance(source, str) and source not in SOURCES and not source.endswith(".json"):
+        known = unknown_name("source of names called", source, SOURCES)
+        problems.append(f"names.source: {known}, or the path of a file .json: {{class: text}}")
+    if isinstance(encoder, str) and encoder.partition(":")[0] not in (SAME, *ALIASES, *ENCODERS.names()):
+        problems.append(f"names.encoder: {unknown_name('encoder', encoder, (SAME, *ALIASES, *ENCODERS.names()))}")
     return problems
 
 

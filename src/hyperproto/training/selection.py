@@ -11,6 +11,7 @@ from torch import Tensor
 from hyperproto.data import OUTSIDE, Pool, open_pool, training_split
 from hyperproto.decisions import DECISION_OPTIONS, Decision, make_decision
 from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder, resolve_encoder
+from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.methods import METHODS, Method, make_method
@@ -48,6 +49,7 @@ class Source:
     # What center-unit and a decision look at: spec and split, or a pool.
     train_data: tuple[str, str] | Pool | None = None
     prior_ratio: dict[str, float] = field(default_factory=dict)  # what a run measured, by transform
+    names: NameEncoder | None = None  # what reads the names of classes, where a run's recipe has [names]
 
     @cached_property
     def train_pool(self) -> Pool | None:
@@ -81,6 +83,7 @@ def run_source(folder: str, pool: Pool) -> Source:
         decision_options=recipe.decision.options,
         train_data=(recipe.data.spec, recipe.data.split),
         prior_ratio=PriorRatio.read(run.prior_ratio).for_pool(pool) if run.prior_ratio.exists() else {},
+        names=learner.names,
     )
 
 
@@ -140,6 +143,7 @@ def select(
             method, own_options = _method(source, name, fit, {**carried, **options})
             decision, decision_options = _decision(source, name, method, options)
             own_options |= decision_options
+            reader = source.names if name == source.method_name or method.needs_names else None
             where = [source.label] if len(sources) > 1 else []
             said = {**dict.fromkeys(carried, "measured"), **options}  # its value is in the settings: seeds differ in it
             changed = [f"{key}={value}" for key, value in said.items() if key in own_options and _matters(key, fit)]
@@ -150,8 +154,9 @@ def select(
                 method_name=name,
                 decision=decision,
                 transform=transform,
-                settings={**source.settings, "options": own_options},
+                settings={**source.settings, "options": own_options} | ({"names": reader.settings} if reader else {}),
                 center=centers.get(source) if transform == "center-unit" else None,
+                names=reader,
             )
             _learn_outside(contender, source)
             contenders.append(contender)

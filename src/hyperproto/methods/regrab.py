@@ -1,0 +1,232 @@
+"""REGRAB: prototypes are samples of a posterior; a graph of relations gives the prior, the support the likelihood."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar, Literal
+from warnings import warn
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hyperproto.data import Pool
+from hyperproto.encoders.class_names import ClassNames
+from hyperproto.errors import ConfigError
+from hyperproto.methods.base import Group, Method
+from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.relation_graph import RelationGraph
+from hyperproto.methods.task import Task
+
+Noise = Callable[[int, Tensor], Tensor]  # of a step, for some samples (B, m): (B, m, N, D)
+
+
+@dataclass(frozen=True, eq=False)
+class PoolGraph:
+    """The graph as the classes of one pool use it."""
+
+    pool: Pool
+    names: ClassNames | None
+    rows: Tensor  # (classes, C) the adjacency of each class; zeros where it is no node
+    smoothed: Tensor  # (C, d_r) A R
+    inputs: Tensor  # (classes, d_r) rows R
+
+
+class REGRAB(Method):
+    """Qu et al., "Few-shot Relation Extraction via Bayesian Meta-Learning on Relation Graphs", ICML 2020.
+
+    The prior of a prototype is a normal distribution around tanh(A R W' + b) of its class, one graph convolution over
+    the relations' vectors R (`layers = 2`: two). `samples` chains start from the class mean plus `prior_weight` times
+    the prior mean (minus `mean_weight` times the mean of the support), and take `steps` Langevin steps of size
+    eps rho^t on the support's likelihood. A query's class probabilities are averaged over the chains; training averages
+    their logarithms. The support gets no gradient, as released.
+
+    `graph = "names"` is a reconstruction: how the paper's vectors were made is not published. Its nodes are all texts
+    of the source of names and the pool's classes; each is joined with its 9 nearest by cosine. It reads the names of
+    test classes. `graph = FOLDER` reads the released files. A class that is no node has the prior mean tanh(b).
+    `prior_weight = 0` leaves the graph out altogether, unless `update` is "exact".
+
+    `update = "released"` follows the authors' code: the mean of the likelihood's gradient over the support, without
+    1 / `likelihood_temperature` (the paper's tau), and the prior weighed by `prior_weight`; "exact" is the gradient of
+    the log posterior. `normalise = "layer"` is ours: layer normalisation of all vectors, and logits divided by sqrt(D);
+    "none" takes vectors and logits as released.
+
+    Noise is fresh in training. In evaluation that of a class follows from `sample_seed` and the class, so that scores
+    are the same each time and in any batch.
+    """
+
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
+    transforms: ClassVar[tuple[str, ...] | None] = ("none",)
+    needs_names = True  # but for a graph from files, or none
+
+    def __init__(
+        self,
+        *,
+        graph: str = "names",
+        relation_size: int = 384,
+        layers: Literal[1, 2] = 1,
+        normalise: Literal["layer", "none"] = "layer",
+        samples: int = 10,
+        steps: int = 5,
+        eps: float = 0.1,
+        rho: float = 0.01,
+        likelihood_temperature: float = 10.0,
+        prior_weight: float = 0.1,
+        mean_weight: float = 0.0,
+        update: Literal["released", "exact"] = "released",
+        sample_seed: int = 0,
+        dropout: float = 0.5,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        for name, value in {"steps": steps, "eps": eps, "rho": rho, "prior_weight": prior_weight}.items():
+            if not value >= 0:
+                raise ConfigError(f"REGRAB: {name} = {value} must be 0 or more")
+        if samples < 1 or not likelihood_temperature > 0:
+            raise ConfigError("REGRAB: samples must be at least 1, and likelihood_temperature above 0")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"REGRAB: dropout = {dropout} must be at least 0 and below 1")
+        [size] = self.feature_shape
+        self.normalise, self.update = normalise, update
+        self.samples, self.steps, self.eps, self.rho = samples, steps, eps, rho
+        self.tau = likelihood_temperature
+        self.prior_weight, self.mean_weight, self.sample_seed = prior_weight, mean_weight, sample_seed
+        self.dropout = nn.Dropout(dropout)
+        self.has_prior = prior_weight > 0 or (update == "exact" and steps > 0)
+        self.needs_names = self.has_prior and graph == "names"
+        self._released = RelationGraph.read(graph) if self.has_prior and graph != "names" else None
+        self._graph: PoolGraph | None = None
+        if self.has_prior:
+            self.relation_size = relation_size if self._released is None else self._released.vectors.shape[1]
+            self.hidden = nn.Linear(self.relation_size, self.relation_size) if layers == 2 else None
+            self.prior = nn.Linear(self.relation_size, size)  # W, b
+
+    def read_pool(self, pool: Pool, names: ClassNames | None) -> None:
+        """Find the pool's classes in the graph, or build the graph of names, once for each pool."""
+        if not self.has_prior or (self._graph and self._graph.pool is pool and self._graph.names is names):
+            return
+        graph = self._released or self._names_graph(pool, names)
+        unknown = [name for name in pool.class_names if name not in graph.nodes]
+        if unknown:
+            warn(
+                f"REGRAB: {len(unknown)} of {pool.n_classes} classes of {pool} are not in the graph of relations and "
+                f"have no prior of their own ({', '.join(unknown[:3])}{', ...' if unknown[3:] else ''})",
+                stacklevel=2,
+            )
+        outside = [""] * (pool.n_labels - pool.n_classes)
+        rows = graph.rows_of([*pool.class_names, *outside])
+        parts = (rows, graph.adjacency @ graph.vectors, rows @ graph.vectors)
+        self._graph = PoolGraph(pool, names, *(part.to(self.log_temperature.device) for part in parts))
+
+    def _names_graph(self, pool: Pool, names: ClassNames | None) -> RelationGraph:
+        if names is None:
+            raise ConfigError('REGRAB reads the names of classes; give the recipe [names], or graph = "FOLDER"')
+        if not names.frozen:
+            raise ConfigError(
+                "REGRAB builds its graph once, of names whose vectors do not change; "
+                'give [names] a frozen encoder: encoder = "minilm"'
+            )
+        texts = zip(pool.class_names, names.texts, strict=False)  # O has no name
+        graph = RelationGraph.of_texts(names.known | {name: text for name, text in texts if text}, names.read)
+        found = graph.vectors.shape[1]
+        if found != self.relation_size:
+            raise ConfigError(
+                f"REGRAB: vectors of names have {found} numbers; set relation_size = {found}, not {self.relation_size}"
+            )
+        return graph
+
+    def scores(self, task: Task) -> Tensor:
+        """Logarithm of the class probabilities, averaged over the samples, at the method's temperature."""
+        logits = self.logits(self._sampled_logits(task))  # (B, M, Q, N)
+        average = logits.log_softmax(-1).logsumexp(1) - log(self.samples)
+        return average * self.log_temperature.exp()
+
+    def loss(self, task: Task) -> dict[str, Tensor]:
+        """Cross-entropy of every query under every sample."""
+        logits = self.logits(self._sampled_logits(task))
+        labels = self.labels_of(task)[:, None].expand(logits.shape[:-1])  # (B, M, Q)
+        return {"cls": F.cross_entropy(logits.flatten(0, 2), labels.flatten(), ignore_index=-1)}
+
+    def param_groups(self) -> dict[str, Group]:
+        """The graph convolution."""
+        layers = [self.hidden, self.prior] if self.has_prior else []
+        parameters = [p for layer in layers if layer is not None for p in layer.parameters()]
+        return {"head": Group(parameters)} if parameters else {}
+
+    def _sampled_logits(self, task: Task) -> Tensor:
+        """Inner products of the queries with the prototypes of each sample, (B, M, Q, N)."""
+        support, query = self._read(task.support).detach(), self._read(task.query)
+        members = task.members()  # (B, S, N)
+        prior = self.prior_mean(task)  # (B, N, D)
+        start = self.start(support, members, prior)
+        noise = self._fresh_noise(task) if self.training else self._seeded_noise(task)
+        scale = support.shape[-1] ** -0.5 if self.normalise == "layer" else 1.0
+
+        def logits(samples: Tensor) -> Tensor:
+            v = start[:, None].expand(-1, samples.shape[1], -1, -1)  # (B, m, N, D)
+            for step in range(self.steps):
+                size = self.eps * self.rho**step
+                v = v + size / 2 * self.drift(v, support, members, prior) + size**0.5 * noise(step, samples)
+            return scale * torch.einsum("bqd,bmnd->bmqn", query, v)
+
+        samples = torch.arange(self.samples, device=query.device).expand(len(query), -1)
+        return in_blocks(logits, samples, 2 * start[0].numel())  # of 8 bytes: prototypes, drift and noise of 4
+
+    def _read(self, x: Tensor) -> Tensor:
+        """Vectors as the method sees them: normalised, with dropout in training."""
+        normalised = F.layer_norm(x, x.shape[-1:]) if self.normalise == "layer" else x
+        dropped: Tensor = self.dropout(normalised)
+        return dropped
+
+    def prior_mean(self, task: Task) -> Tensor | None:
+        """Mean of the prior of each class, tanh(A R W' + b), (B, N, D); None where there is no prior."""
+        if not self.has_prior:
+            return None
+        if self._graph is None:
+            raise ConfigError("REGRAB has no graph yet; call read_pool(pool, names) before it scores episodes")
+        inputs = self._graph.inputs[task.classes]  # (B, N, d_r)
+        if self.hidden is not None:
+            inputs = self._graph.rows[task.classes] @ self.hidden(self._graph.smoothed).relu()
+        mean: Tensor = self.prior(inputs).tanh()
+        return mean
+
+    def start(self, support: Tensor, members: Tensor, prior: Tensor | None) -> Tensor:
+        """Where all chains start, (B, N, D): class means, moved by the prior and the mean of the support (B, S, D)."""
+        means = torch.einsum("bsn,bsd->bnd", members, support) / members.sum(1).clamp(min=1)[..., None]
+        if self.mean_weight:
+            real = members.sum(-1)  # (B, S)
+            middle = torch.einsum("bs,bsd->bd", real, support) / real.sum(1).clamp(min=1)[:, None]
+            means = means - self.mean_weight * middle[:, None]
+        return means if prior is None else means + self.prior_weight * prior
+
+    def drift(self, v: Tensor, support: Tensor, members: Tensor, prior: Tensor | None) -> Tensor:
+        """Twice what a step of size 1 adds to prototypes v (B, M, N, D) beside noise; constant but for the prior."""
+        with torch.no_grad():
+            shares = (torch.einsum("bsd,bmnd->bmsn", support, v) / self.tau).softmax(-1)
+            real = members.sum(-1)  # (B, S) 0 on padding
+            wrong = members[:, None] - shares * real[:, None, :, None]  # (B, M, S, N)
+            gradient = torch.einsum("bmsn,bsd->bmnd", wrong, support)
+            count = real.sum(1).clamp(min=1)[:, None, None, None]
+            gradient /= self.tau if self.update == "exact" else count
+        weight = 1.0 if self.update == "exact" else self.prior_weight
+        return gradient if prior is None else gradient + weight * (prior[:, None] - v)
+
+    def _fresh_noise(self, task: Task) -> Noise:
+        shape, like = (task.way, task.query.shape[-1]), task.query
+        return lambda step, samples: torch.randn(*samples.shape, *shape, dtype=like.dtype, device=like.device)
+
+    def _seeded_noise(self, task: Task) -> Noise:
+        """Noise of each class from a generator of its own: classes with the same noise would cancel in the softmax."""
+        drawn, place = torch.unique(task.classes, return_inverse=True)  # (classes,), (B, N)
+        shape = (self.steps, self.samples, task.query.shape[-1])
+        table = torch.stack([self._class_noise(c, shape) for c in drawn.tolist()]).to(task.query)
+
+        def noise(step: int, samples: Tensor) -> Tensor:
+            return table[place[:, None, :], step, samples[:, :, None]]
+
+        return noise
+
+    def _class_noise(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        seed = int.from_bytes(hashlib.sha256(f"{self.sample_seed}/{number}".encode()).digest()[:7])
+        return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
