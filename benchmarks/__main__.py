@@ -28,6 +28,7 @@ from benchmarks.image_input import image_input
 from benchmarks.many_classes import many_classes
 from benchmarks.measure import Measurement
 from benchmarks.memory import memory
+from benchmarks.relation_baselines import relation_baselines
 from benchmarks.relations import relations
 from benchmarks.training_step import training_step
 from hyperproto.allocator import keep_large_blocks
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
         training_step,
         image_input,
         relations,
+        relation_baselines,
         entities,
         estimators,
         many_classes,

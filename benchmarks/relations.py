@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from benchmarks.batched_scoring import nearest_mean
+from benchmarks.batched_scoring import Predict, nearest_mean
 from benchmarks.measure import Measurement, Times, in_turns, seconds
 from hyperproto.data import Pool, open_pool
 from hyperproto.data.relations import Relation, uncased
@@ -37,16 +37,20 @@ LENGTH = 128  # words or word pieces that the toolkit pads every sentence to
 
 def relations(quick: bool) -> list[Measurement]:
     """Time an evaluation on val_wiki and a training step, with the CNN and with MiniLM."""
-    pool = _pool(quick)
+    pool = fewrel_pool(quick)
     torch.manual_seed(0)
     cnn = RelationCNN()
     frozen, minilm = (RelationTransformer(model="minilm", frozen=frozen) for frozen in (True, False))
     return [
-        _evaluation("CNN", cnn, ToolkitCNN(cnn), pool, quick),
-        _evaluation("frozen MiniLM", frozen, ToolkitTransformer(frozen), pool, quick),
+        evaluation("CNN", _protonet(cnn), ToolkitCNN(cnn), pool, quick),
+        evaluation("frozen MiniLM", _protonet(frozen), ToolkitTransformer(frozen), pool, quick),
         _training_step("CNN", cnn, ToolkitCNN(deepcopy(cnn)), pool, 8.0, quick),
         _training_step("MiniLM", minilm, ToolkitTransformer(deepcopy(minilm)), pool, 2.7, quick),
     ]
+
+
+def _protonet(encoder: Encoder) -> Predictor:
+    return Predictor.of(make_method("protonet", feature_shape=encoder.feature_shape).eval(), encoder)
 
 
 class ToolkitWay(ABC):
@@ -123,14 +127,20 @@ class ToolkitTransformer(ToolkitWay):
         return hidden[torch.arange(len(ids))[:, None], starts].flatten(1)
 
 
-def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, quick: bool) -> Measurement:
-    """Encode and score 5,000 episodes; the toolkit's way has 50 of them, spread over our time."""
+def evaluation(
+    name: str,
+    predictor: Predictor,
+    toolkit: ToolkitWay,
+    pool: Pool,
+    quick: bool,
+    target: float = 80,
+    head: Predict = nearest_mean,
+) -> Measurement:
+    """Encode and score 5,000 episodes; the toolkit's way, with its `head`, has 50 of them, spread over our time."""
     n_episodes, repeats = (100, 2) if quick else (5000, 2)
     n_anew = 2 if quick else 50
     episodes = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
-    method = make_method("protonet", feature_shape=encoder.feature_shape).eval()
-    predictor = Predictor.of(method, encoder)
-    encoder.eval()
+    encoder = predictor.features.encoder.eval()
 
     def both() -> tuple[float, float, EncodedPool]:
         """Tokenise, encode and score; between batches of the encoder the baseline has its turn, our clock standing."""
@@ -138,23 +148,23 @@ def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, qu
 
         def turn(done: int, total: int) -> None:
             while len(anew) < n_anew * done // total:
-                anew.append(seconds(partial(predict_anew, toolkit, pool, episodes[len(anew)])))
+                anew.append(seconds(partial(predict_anew, toolkit, pool, episodes[len(anew)], head)))
 
         start = perf_counter()
         encoded = EncodedPool(pool, encoder, encoder.encode_all(encoder.prepare(pool.items), turn))
         measure_episodes(predictor, encoded, episodes)
         return perf_counter() - start - sum(anew), sum(anew) * n_episodes / n_anew, encoded
 
-    predict_anew(toolkit, pool, episodes[0])  # to warm up
+    predict_anew(toolkit, pool, episodes[0], head)  # to warm up
     ours, theirs, (encoded, *_) = zip(*(both() for _ in range(repeats)), strict=True)
     times, few = Times(ours, theirs), episodes[:2]
     predicted = torch.cat([block.labels for block in predict_episodes(predictor, encoded, few)])
-    anew = torch.stack([predict_anew(toolkit, pool, episode) for episode in few])
+    anew = torch.stack([predict_anew(toolkit, pool, episode, head) for episode in few])
     return times.measurement(
         f"{name}, {n_episodes:,} evaluation episodes",
         "the FewRel toolkit's way",
         ">=",
-        80,
+        target,
         data=str(pool),
         baseline_extrapolated_from_episodes=n_anew,
         agreement=(predicted == anew).double().mean().item(),
@@ -162,10 +172,10 @@ def _evaluation(name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, qu
 
 
 @torch.inference_mode()
-def predict_anew(toolkit: ToolkitWay, pool: Pool, episode: Episode) -> Tensor:
+def predict_anew(toolkit: ToolkitWay, pool: Pool, episode: Episode, head: Predict = nearest_mean) -> Tensor:
     """Tokenise and encode the sentences of an episode, and classify its queries: (Q,)."""
     vectors = toolkit([pool.items[i] for i in (*episode.support, *episode.query)])
-    return nearest_mean(vectors[: len(episode.support)], vectors[len(episode.support) :])
+    return head(vectors[: len(episode.support)], vectors[len(episode.support) :])
 
 
 def _training_step(
@@ -205,7 +215,7 @@ def _learn(loss: Tensor, optimisers: Sequence[Optimizer]) -> None:
         optimiser.step()
 
 
-def _pool(quick: bool) -> Pool:
+def fewrel_pool(quick: bool) -> Pool:
     """val_wiki where it is at hand, else random words in sentences of such lengths."""
     try:
         pool = open_pool("fewrel", "val")

@@ -83,6 +83,10 @@ class LinearEncoder(Encoder):
         """Take vectors."""
         return torch.from_numpy(prepared[index])
 
+    def collate_pairs(self, prepared: Any, first: IntArray, second: IntArray) -> Tensor:
+        """Multiply the vectors of each pair: those of one class are alike."""
+        return torch.from_numpy(prepared[first] * prepared[second])
+
     def forward(self, batch: Tensor) -> Units:
         """Turn vectors, and give them their shape."""
         return Units.one_each((batch @ self.weight).view(-1, *self.feature_shape))

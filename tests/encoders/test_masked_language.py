@@ -96,7 +96,7 @@ def test_the_loss_is_the_cross_entropy_of_what_was_chosen(with_head: str, monkey
     total = 0.0
     for row, place in ((0, 4), (2, 9)):
         logits = masked.head(states[row, place]) @ encoder.model.get_input_embeddings().weight.T + masked.bias
-        total -= float(logits.log_softmax(-1)[batch["pieces"][row, place]])
+        total -= logits.log_softmax(-1)[batch["pieces"][row, place]].item()
     assert encoder.loss(batch)["mlm"].item() == pytest.approx(0.5 * total / 2, rel=1e-4)
 
 

@@ -41,15 +41,47 @@ def test_the_second_text_has_a_type_of_its_own(bert: str) -> None:
     assert not torch.allclose(model(batch).x, model(plain).x, atol=1e-3)
 
 
-def test_a_pair_that_is_too_long_loses_the_end_of_its_longer_text(bert: str) -> None:
-    model = encoder(bert, max_length=128)
-    long, short = " ".join(["queen"] * 120), " ".join(["river"] * 70)
-    prepared = model.prepare([long, short])
-    batch = model.collate_pairs(prepared, np.array([0, 1]), np.array([1, 0]))
-    assert batch["lengths"].tolist() == [162, 162]  # the tiny model's positions
-    queen, river = (model.tokenizer.convert_tokens_to_ids(word) for word in ("queen", "river"))
-    for row in batch["pieces"]:
-        assert ((row == queen).sum(), (row == river).sum()) == (89, 70)
+def test_pairs_that_would_be_too_long_are_refused_by_the_length_to_choose(bert: str) -> None:
+    texts = [" ".join(["queen"] * 120), "a river"]
+    model = encoder(bert, max_length=128)  # of the tiny model's 162 positions
+    with pytest.raises(ConfigError, match="a pair of texts of 122 word pieces each is longer than the 162 that the "
+                                          "model reads; use max_length = 81"):  # fmt: skip
+        model.collate_pairs(model.prepare(texts), np.array([1]), np.array([1]))  # from the first batch on
+    model = encoder(bert, max_length=81)
+    with pytest.warns(UserWarning, match="1 of 2 sentences are longer than 81 word pieces"):
+        prepared = model.prepare(texts)
+    assert model.collate_pairs(prepared, np.array([0]), np.array([0]))["lengths"].tolist() == [161]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_neither_sentence_of_a_pair_loses_its_head_or_tail(kind: str, request: pytest.FixtureRequest) -> None:
+    """Two sentences of 300 words, the entities far apart: pieces, types and mask of what is left."""
+    tokens = ["river"] * 300
+    tokens[250], tokens[290] = "anna", "bob"
+    relations = [{"tokens": tokens, "head": [250], "tail": [290]}, {"tokens": tokens, "head": [290], "tail": [250]}]
+    options = {"model": request.getfixturevalue(kind), "representation": "pooled", "frozen": False, "max_length": 78}
+    model = make_encoder("relation-transformer", options).eval()
+    assert isinstance(model, TextTransformer)
+    with pytest.warns(UserWarning, match="2 of 2 sentences are longer than 78 word pieces"):
+        prepared = model.prepare(relations)
+    batch = model.collate_pairs(prepared, np.array([0, 1]), np.array([1, 1]))
+    given: dict[str, torch.Tensor] = {}
+    model.model.register_forward_pre_hook(lambda _, __, kwargs: given.update(kwargs), with_kwargs=True)
+    model(batch)
+    head, tail = (model.tokenizer.convert_tokens_to_ids(name) for name in ("[HEAD]", "[TAIL]"))
+    between = [model.tokenizer.sep_token_id] * (1 if kind == "bert" else 2)
+    rows = prepared.pieces
+    for row, (a, b) in enumerate([(0, 1), (1, 1)]):
+        pieces = given["input_ids"][row, : int(batch["lengths"][row])].tolist()
+        assert pieces == [*rows.row(a).tolist()[:-1], *between, *rows.row(b).tolist()[1:]]
+        assert (pieces.count(head), pieces.count(tail)) == (2, 2)
+        words = model.tokenizer.decode(pieces)
+        assert (words.count("anna"), words.count("bob")) == (2, 2)
+        if kind == "bert":
+            first = len(rows.row(a))  # up to and with the first [SEP]
+            assert given["token_type_ids"][row].tolist() == [0] * first + [1] * (len(pieces) - first)
+    assert ("token_type_ids" in given) == (kind == "bert")
+    assert given["attention_mask"].all()
 
 
 def test_items_of_a_task_make_pairs(bert: str) -> None:

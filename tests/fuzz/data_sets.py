@@ -10,7 +10,7 @@ import numpy as np
 
 import hyperproto
 from tests.fuzz.files import Files, make_zip, mutate_file, mutate_files
-from tests.fuzz.inputs import Samples
+from tests.fuzz.inputs import Samples, dump_json
 from tests.fuzz.judge import Enough, Silent, Trial, same
 from tests.fuzz.kinds import kind, write_files
 from tests.fuzz.mutations import extreme_string, mutate_bytes
@@ -146,14 +146,20 @@ def distant(random: Random, folder: Path, samples: Samples) -> Trial:
 @kind("statements", "data statements", "check_data", share=30)
 def statements(random: Random, folder: Path, samples: Samples) -> Trial:
     """Statements in a list, on lines, or by relation; all that can be read makes pairs, or says why not."""
-    by_relation = samples.fewrel["train_wiki.json"]
-    listed = [one for found in json.loads(by_relation).values() for one in found]
-    lines = b"\n".join(json.dumps(one).encode() for one in listed)
+    listed = [
+        {
+            "tokens": ["anna", "met", "bob", str(n)],
+            "h": ["anna", f"Q{n % 3}", [[0]]],
+            "t": ["bob", None, [[2 + n // 5]]],
+        }
+        for n in range(10)
+    ]
+    lines = b"\n".join(dump_json(one) for one in listed)
     name, content = random.choice(
-        (("a.json", by_relation), ("a.json", json.dumps(listed).encode()), ("a.jsonl", lines))
+        (("a.json", dump_json({"P1": listed[:4], "P2": listed[4:]})), ("a.json", dump_json(listed)), ("a.jsonl", lines))
     )
     path, known = folder / name, folder / "known.json"
-    path.write_bytes(mutate_file(random, name, content))
+    path.write_bytes(mutate_file(random, name, content) if random.random() < 0.9 else content)
     known.write_bytes(samples.fewrel["val_wiki.json"])
     spec = f"statements:{path}" + random.choice(("", "", ",uncased=yes", f",without={known}", ",without=x", ",a=b"))
 

@@ -10,6 +10,7 @@ from textwrap import shorten
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from hyperproto.encoders.base import is_finite
 from hyperproto.encoders.sentence_files import MODULES, module_parts
@@ -118,6 +119,15 @@ def load_language_head(folder: str) -> tuple[torch.nn.Module, torch.Tensor] | No
             if parameter is last.bias:
                 delattr(module, name)
     return head, bias
+
+
+def load_pooler(name: str) -> tuple[Tensor, Tensor] | None:
+    """Weight (D, D) and bias (D,) of the dense layer in the pooler of the checkpoint `name`; None where it has none."""
+    try:
+        dense = getattr(load_model(name, pooler=True).pooler, "dense", None)
+    except (ConfigError, DataError):  # no pooler, or none with weights; all others were loaded before
+        return None
+    return (dense.weight.detach(), dense.bias.detach()) if isinstance(dense, nn.Linear) else None
 
 
 def find_model(name: str) -> Path:

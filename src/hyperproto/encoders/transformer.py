@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hyperproto.data import IntArray
 from hyperproto.encoders.base import Encoder, Units
 from hyperproto.encoders.device import moved
-from hyperproto.encoders.pretrained import find_model, load_model, load_tokenizer
+from hyperproto.encoders.pretrained import find_model, load_model, load_pooler, load_tokenizer
 from hyperproto.encoders.ragged import Ragged, kept_positions
 from hyperproto.encoders.sentence_files import Reading
 from hyperproto.encoders.word_pieces import Arrays, cached_tokens, spell, tokenised
@@ -80,6 +80,10 @@ class TransformerEncoder(Encoder):
     def train(self, mode: bool = True) -> Self:
         """Stay in eval mode where the weights are frozen."""
         return super().train(mode and not self.frozen)
+
+    def pooler_weights(self) -> tuple[Tensor, Tensor] | None:
+        """Weight (D, D) and bias (D,) of the checkpoint's pooler, whether this encoder uses it or not; None: none."""
+        return load_pooler(self.folder)
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The last layer at every piece, (n, L, D), and which pieces are real, (n, L)."""
@@ -263,17 +267,15 @@ class TextTransformer(TransformerEncoder):
     def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
         """Pairs of texts as one input each, with what the tokenizer puts between them.
 
-        Of pairs that are longer than the model reads, the longer text loses its end. `second` (n,) is where the second
-        text begins: models with types of pieces are told.
+        No text is cut here: `prepare` did that, and kept what has to be kept. `second` (n,) is where the second text
+        begins: models with types of pieces are told.
         """
         between = _pieces_between(self.tokenizer)
-        room = self.longest - len(self.before) - len(between) - len(self.behind)
         ends = len(self.before), len(self.behind)
+        self._check_pairs(prepared, len(between))
         rows, begins = [], []
         for pair in zip(first.tolist(), second.tolist(), strict=True):
             a, b = (prepared.pieces.row(n)[ends[0] : len(prepared.pieces.row(n)) - ends[1]].tolist() for n in pair)
-            while len(a) + len(b) > room:
-                (a if len(a) >= len(b) else b).pop()
             begins.append(len(self.before) + len(a) + len(between))
             rows.append([*self.before, *a, *between, *b, *self.behind])
         pieces = Ragged.of(rows)
@@ -283,6 +285,17 @@ class TextTransformer(TransformerEncoder):
             "starts": torch.from_numpy(prepared.starts[first]),
             "second": torch.tensor(begins),
         }
+
+    def _check_pairs(self, prepared: Tokens, between: int) -> None:
+        """Refuse texts of which the two longest, with `between` pieces between them, are more than the model reads."""
+        own = len(self.before) + len(self.behind)
+        longest = int(prepared.pieces.lengths.max(initial=0))
+        if 2 * longest - own + between > self.longest:
+            most = (self.longest + own - between) // 2
+            raise ConfigError(
+                f"{self.name}: a pair of texts of {longest} word pieces each is longer than the {self.longest} that "
+                f"the model reads; use max_length = {most}"
+            )
 
     def forward(self, batch: Batch) -> Units:
         """Encode texts."""

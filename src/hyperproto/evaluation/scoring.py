@@ -23,6 +23,7 @@ from hyperproto.problems.tagging import tags_of
 from hyperproto.regions.arrays import largest_square
 
 BLOCK_BYTES = 8 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
+UNREAD = 8  # episodes at a time for a method that reads items, which has its own blocks
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
 SAMPLE_ITEMS = 5000  # training items whose units say what those of no class look like
 
@@ -218,6 +219,7 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
     while start < len(episodes):
         first = episodes[start]
         size = int(BLOCK_BYTES / max(1.0, unit_bytes * per_item * (len(first.support) + len(first.query))))
+        size = size if unit_bytes else UNREAD
         stop = start + 1
         while stop < min(start + max(1, size), len(episodes)) and episodes[stop].way == first.way:
             stop += 1

@@ -40,7 +40,7 @@ class RelationGraph:
                 'take graph = "names"'
             )
         relations, table, edges = (folder / name for name in FILES)
-        nodes = {name: node for node, name in enumerate(relations.read_text("utf-8").split())}
+        nodes = {name: node for node, name in enumerate(relations.read_text("utf-8").splitlines())}
         try:
             vectors = torch.from_numpy(np.load(table, allow_pickle=False).astype(np.float32))
         except (ValueError, TypeError) as error:

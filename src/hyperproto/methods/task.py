@@ -132,6 +132,8 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
     """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
     hidden = any(episode.query_y is None for episode in episodes)
     device = units.x.device
+    if units.mask is not None:
+        units = _cut(units, np.concatenate([part for e in episodes for part in (e.support, e.query)]))
     return Task(
         support=_vectors(units, [episode.support for episode in episodes]),
         support_y=_padded([episode.support_y for episode in episodes], PAD).to(device),
@@ -144,6 +146,14 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         support_mask=_mask(units, [episode.support for episode in episodes]),
         query_mask=_mask(units, [episode.query for episode in episodes]),
     )
+
+
+def _cut(units: Units, items: IntArray) -> Units:
+    """Leave out the positions of token states that none of these items has: a view, without a copy."""
+    assert units.mask is not None
+    rows = torch.from_numpy(units.rows_of(items)).to(units.mask.device)
+    longest = int(units.mask.index_select(0, rows).sum(1).max()) if len(rows) else 0
+    return Units(units.x[:, :longest], units.offsets, units.mask[:, :longest])
 
 
 def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
