@@ -5,11 +5,13 @@ import shutil
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
+from torch import Tensor
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import ENCODERS
@@ -17,6 +19,7 @@ from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoError
 from hyperproto.evaluation import evaluate_contenders
 from hyperproto.files import json_checksum
+from hyperproto.methods import METHODS, Method, Task
 from hyperproto.reports.table_results import TableReport
 from hyperproto.reports.table_runs import options_from_data
 from hyperproto.reports.table_text import caption, lines, markdown, text_table
@@ -193,6 +196,84 @@ def test_a_pool_is_encoded_once_a_run(table: str, runs: Path, monkeypatch: pytes
     monkeypatch.setattr(encoder, "encode_all", counted)
     report(table, runs)
     assert len(calls) == 1
+
+
+def with_row(table: str, *row: str) -> None:
+    Path(table).write_text("\n".join([Path(table).read_text(), "[[row]]", *row]))
+
+
+FIXED = (
+    'name = "snail"',
+    'method = { name = "snail" }',
+    "episodes = { way = 4, shot = 1, query = 4 }",
+    "validation = { way = 4, shot = 1 }",
+    'optim.head = { name = "adam", lr = 0.001 }',
+)
+
+
+@pytest.mark.parametrize("columns", [', columns = ["1 shot"]', ""])
+def test_a_method_of_fixed_way_and_shots_is_measured_where_it_serves(table: str, runs: Path, columns: str) -> None:
+    with_row(table, *FIXED, f'paper = {{ table = "mini", method = "Elsewhere", backbone = "Huge"{columns} }}')
+    folder = made(table, runs, "snail")
+    found = report(table, runs)
+    [group] = found.groups
+    assert all(set(variant.results) == {"1 shot"} for variant in group.variants.values())
+    assert [label.split()[0] for label in group.variants] == ["snail", "protonet", "cosine", "simpleshot"]
+    left_out = f"{folder}, column 'unequal', is left out: SNAIL was trained with 1 shots and serves no other number"
+    assert [remark.startswith(left_out) for remark in found.remarks] == ([] if columns else [True])
+    assert set(found.hashes) == {"1 shot"}
+
+
+class OnItems(Method):
+    """Scores by the sum of the coordinates of raw items: no encoder is asked for anything but its batch."""
+
+    reads: ClassVar = "items"
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def scores(self, task: Task) -> Tensor:
+        assert task.items is not None
+        rows = []
+        for b, (support, query) in enumerate(zip(task.items.support, task.items.query, strict=True)):
+            sums = [task.items.batch(index).sum(1) for index in (support, query)]
+            members = task.members()[b, : len(support)]
+            means = sums[0] @ members / members.sum(0)
+            rows.append(-(sums[1][:, None] - means).abs() * self.scale)
+        return torch.stack(rows)
+
+
+def test_a_method_on_items_causes_no_encoding_and_has_no_baselines(
+    table: str, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS._entries, "on-items", OnItems)
+    words = 'paper = { table = "mini", method = "Elsewhere", backbone = "Huge", episodes = 5 }'
+    with_row(table, 'name = "items"', 'method = { name = "on-items" }', words)
+    made(table, runs, "items")
+    monkeypatch.setattr(ENCODERS.get("tiny"), "encode_all", lambda *_: pytest.fail("nothing asked for vectors"))
+    [group] = report(table, runs).groups
+    assert list(group.variants) == ["on-items point none"]
+
+
+def test_a_costly_method_is_measured_on_the_first_episodes(table: str, runs: Path) -> None:
+    made(table, runs, "protonet")
+    made(table, runs, "hyperproto")
+    text = Path(table).read_text()
+    Path(table).write_text(text.replace('columns = ["unequal"]', 'columns = ["unequal"], episodes = 5'))
+    found = report(table, runs)
+    costly = next(group for group in found.groups if group.paper.episodes)
+    assert costly.label.endswith("hyperproto, seed 0; at most 5 episodes")
+    assert {len(variant.over_seeds("unequal").values) for variant in costly.variants.values()} == {5}
+    [pair] = found.to_json()["comparisons"]
+    assert (pair["column"], pair["episodes"]) == ("unequal", 5)
+    whole = next(group for group in found.groups if not group.paper.episodes)
+    both = costly.own.over_seeds("unequal").values, whole.own.over_seeds("unequal").values[:5]
+    assert abs(pair["difference"]) == pytest.approx(abs((both[0] - both[1]).mean()))
+    assert costly.variants["protonet point none"].results["unequal"][0].settings["episodes"] == 5
+    assert "of some rows the first of them" in caption(found)[0]
+    assert found.to_json()["columns"][1]["episode_hash"] == whole.own.results["unequal"][0].settings["episode_hash"]
 
 
 def test_runs_without_a_model_and_runs_that_go_on(table: str, runs: Path) -> None:

@@ -189,6 +189,7 @@ class Paper(Section):
     method: str
     backbone: str
     columns: list[str] | None = None  # of the table; None: all
+    episodes: Annotated[int, Field(ge=2)] | None = None  # of the table's, the first so many: a costly method; None: all
     note: str = ""
 
 

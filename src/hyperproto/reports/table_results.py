@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -142,10 +143,15 @@ class TableReport:
         }
 
     def _pairs(self, column: str) -> list[dict[str, Any]]:
-        """Compare the groups' own methods on their common episodes."""
+        """Compare the groups' own methods on their common episodes: the first ones, where some have fewer."""
         results = []
         for group in self.groups:
             if column in group.own.results:
                 own = group.own.over_seeds(column)
-                results.append(Result(f"{group.label}: {own.label}", own.settings, own.values))
-        return compare(results)
+                results.append(Result(f"{group.label}: {own.label}", {}, own.values))
+        rows = []
+        for pair in combinations(results, 2):
+            common = min(len(result.values) for result in pair)
+            rows += compare([Result(result.label, {}, result.values[:common]) for result in pair])
+            rows[-1]["episodes"] = common
+        return rows

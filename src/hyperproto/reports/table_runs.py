@@ -41,7 +41,9 @@ class TableRun:
         words.append(f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
         if not self.finished:
             words.append(f"not finished: step {self.step} of {self.recipe.training.steps}")
-        return ", ".join(words) + (f"; {self.paper.note}" if self.paper.note else "")
+        notes = [self.paper.note] if self.paper.note else []
+        notes += [f"at most {self.paper.episodes:,} episodes"] if self.paper.episodes else []
+        return "; ".join([", ".join(words), *notes])
 
 
 def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun], dict[str, Paper], list[str]]:

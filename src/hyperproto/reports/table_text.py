@@ -67,8 +67,10 @@ def _cell(value: tuple[float, float, float | None] | None, parts: tuple[float, f
 def caption(report: TableReport) -> list[str]:
     """Say what the numbers are, on which episodes, what the paper says that does not fit, and what was left out."""
     table = report.table
+    fewer = any(group.paper.episodes for group in report.groups)
     words = [
-        "Published: as printed. Ours: mean ± 95 % interval over episodes, the same ones for all rows of a column; of "
+        "Published: as printed. Ours: mean ± 95 % interval over episodes, the same ones for all rows of a column"
+        f"{', of some rows the first of them' if fewer else ''}; of "
         "several seeds, the mean over them and sd, the standard deviation between them. An empty cell: nothing was run."
     ]
     for column in table.columns:

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hyperproto.data import Pool, open_pool
-from hyperproto.episodes import Episode
+from hyperproto.encoders import Encoder
+from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
 from hyperproto.methods import METHODS, Method
@@ -70,23 +71,32 @@ def _evaluate_run(
     pool: Pool,
     show: Show,
 ) -> None:
-    """Measure one run: the pool is encoded once, and scored by its own method and the baselines in every column."""
+    """Measure one run: the pool is encoded once, and scored by its own method and the baselines in every column.
+
+    A method that reads items encodes nothing. Columns of a way or shot that a method does not serve are left out, and
+    of a costly method the first episodes of a column are scored, as many as its recipe says.
+    """
     try:
         source = run_source(str(run.folder), pool)
     except HyperProtoError as error:  # one bad run must not cost the others
         report.remarks.append(f"{run.folder} is left out: {' '.join(str(error).split())}")
         return
     contenders = table_contenders(source, BASELINES[report.table.metric])
-    encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, _noted(show, "encode"), cached=True)}
+    encoded: dict[Encoder, EncodedPool] = {}
     own = {"recipe": run.name or None, "training_seed": run.seed}
-    task = {"episodes": report.episodes, "seed": report.table.seed}
-    for column, episodes in drawn:
+    for column, every in drawn:
+        episodes = every[: group.paper.episodes]
         query = column.query or report.table.query
-        settings = {**own, "column": column.name, "way": column.way, "shot": column.shot, "query": query, **task}
+        task = {"way": column.way, "shot": column.shot, "query": query, "episodes": len(episodes)}
+        settings = {**own, "column": column.name, **task, "seed": report.table.seed}
         here = _noted(show, column.name)
-        results = evaluate_contenders(contenders, pool, episodes, settings, encoded, here, convention="toolkit")
+        try:
+            results = evaluate_contenders(contenders, pool, episodes, settings, encoded, here, convention="toolkit")
+        except HyperProtoError as error:
+            report.remarks.append(f"{run.folder}, column {column.name!r}, is left out: {' '.join(str(error).split())}")
+            continue
         group.add(column.name, results)
-        report.hashes[column.name] = results[0].settings["episode_hash"]
+        report.hashes[column.name] = episodes_hash(pool, every)
 
 
 def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accuracy"]) -> list[Contender]:
@@ -95,7 +105,10 @@ def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accur
     assert source.method_name is not None
     cls: type[Method] = METHODS.get(source.method_name)
     fits = [fit for fit in dict.fromkeys((source.method.fit, "paper", cls.fits[0])) if fit in cls.fits]
-    methods = list(dict.fromkeys((source.method_name, *baselines)))
+    others = (
+        baselines if source.method.reads == "vectors" else ()
+    )  # all of them read vectors
+    methods = list(dict.fromkeys((source.method_name, *others)))
     return select([source], methods, fits, [], {})
 
 
