@@ -1,7 +1,8 @@
 """Heads of relation baselines our way, against the FewRel toolkit's: encode each episode anew, expand, then compare.
 
 The toolkit's heads are written out here with the same weights: every query is paired with every class, or with every
-support example, before anything is computed of either. REGRAB is no part of the toolkit: its own released code expands in the same way.
+support example, before anything is computed of either. REGRAB is no part of the toolkit; the code released with it
+expands in the same way.
 """
 
 from collections.abc import Callable
