@@ -119,6 +119,14 @@ def test_pieces_are_hidden_as_bert_does_but_never_markers_nor_blanks(with_head: 
     assert (changed & ~hidden).float().mean().item() == pytest.approx(REPLACED, abs=0.03)
 
 
+def test_what_stands_behind_a_text_is_not_predicted(with_head: str) -> None:
+    masked = build(with_head, mlm="auto").masked
+    assert masked is not None
+    _, chosen = masked.hide(masked.ordinary[:1].expand(500, 6), torch.full((500,), 2))
+    assert chosen[:, :2].any()
+    assert not chosen[:, 2:].any()
+
+
 def test_gradients_reach_the_model_and_the_head(with_head: str) -> None:
     torch.manual_seed(0)
     encoder = build(with_head, mlm="auto")

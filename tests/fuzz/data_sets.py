@@ -10,10 +10,10 @@ import numpy as np
 
 import hyperproto
 from tests.fuzz.files import Files, make_zip, mutate_file, mutate_files
-from tests.fuzz.inputs import Samples, dump_json
+from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import Enough, Silent, Trial, same
 from tests.fuzz.kinds import kind, write_files
-from tests.fuzz.mutations import extreme_string, mutate_bytes
+from tests.fuzz.mutations import dump_json, extreme_string, mutate_bytes
 
 
 @kind("npz", "data vectors", "open_pool", "check_data", "Pool", share=80)

@@ -18,8 +18,8 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uin
 POOL = Pool(PIXELS, np.repeat(np.arange(4), 10), tuple("abcd"))
 EPISODES = EpisodeSampler(POOL, way=3, shot=(1, 2, 4), query=3).draw(2)
 # It computes no numbers, and some methods ask for one: logistic regression whether it has converged, NNShot how many
-# words a class has, MTB whether it has any, methods that need equal shots whether they are.
-ASKING = ("logistic", "mtb", "mtb-pretrain", "nnshot", "structshot")
+# words a class has, MTB whether it has any, Proto-ADV how often it was right, others whether shots are equal.
+ASKING = ("logistic", "mtb", "mtb-pretrain", "nnshot", "proto-adv", "structshot")
 CLASSES = {name: METHODS.get(name) for name in METHODS.names() if name not in ASKING}
 NAMES = [name for name, cls in CLASSES.items() if cls.reads == "vectors" and "unequal-shots" in cls.traits]
 CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]
@@ -32,7 +32,8 @@ def test_a_training_step_stays_on_its_device(name: str, transform: str) -> None:
     features = Features(Conv4(channels=3, size=16), FeatureTransform(transform, (64,)), augmentation)
     method = make_method(name, feature_shape=(64,), n_classes=4, way=3)
     learner = Learner(features, method, make_decision(method, {})).to("meta").train()
-    losses = learner(*learner.collate(POOL, EPISODES))
+    task = learner.task(*learner.collate(POOL, EPISODES))
+    losses = method.loss(task)
     assert {loss.device.type for loss in losses.values()} == {"meta"}
     if not method.param_groups():  # torch has no sparse gradients on this device
         torch.autograd.backward(torch.stack(list(losses.values())).sum())

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from hyperproto.data import Pool
 from hyperproto.data.names import class_texts, known_texts
@@ -17,6 +16,7 @@ from hyperproto.encoders import make_encoder, resolve_encoder
 from hyperproto.encoders.base import Encoder
 from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.errors import ConfigError
+from hyperproto.regions.arrays import unit
 
 SAME = "same"  # in place of an encoder's name: the one that reads the items
 
@@ -108,4 +108,4 @@ class NameEncoder:
                 f"names: {self.encoder} gives a text units of shape {tuple(x.shape[1:])}; name an encoder of one "
                 'vector a text: encoder = "minilm"'
             )
-        return F.normalize(x, dim=-1)
+        return unit(x)

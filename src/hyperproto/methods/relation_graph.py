@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.regions.arrays import unit
 
 NEAREST = 9  # neighbours of a relation, and those whose neighbour it is
 FILES = ("relations.txt", "vectors.npy", "edges.tsv")
@@ -80,5 +80,5 @@ def normalised_adjacency(vectors: Tensor) -> Tensor:
 
 
 def _cosine(vectors: Tensor) -> Tensor:
-    directions = F.normalize(vectors, dim=-1)
+    directions = unit(vectors)
     return directions @ directions.mT

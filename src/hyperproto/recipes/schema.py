@@ -234,7 +234,9 @@ class Recipe(Section):
     @property
     def stage_before(self) -> Start | None:
         """What the run starts from, in full."""
-        return Start(recipe=self.start) if isinstance(self.start, str) else self.start
+        if isinstance(self.start, str):  # an empty name is none: `-o start=''` takes a recipe's start away
+            return Start(recipe=self.start) if self.start else None
+        return self.start
 
     @property
     def validation_spec(self) -> str:

@@ -105,9 +105,7 @@ def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accur
     assert source.method_name is not None
     cls: type[Method] = METHODS.get(source.method_name)
     fits = [fit for fit in dict.fromkeys((source.method.fit, "paper", cls.fits[0])) if fit in cls.fits]
-    others = (
-        baselines if source.method.reads == "vectors" else ()
-    )  # all of them read vectors
+    others = baselines if source.method.reads == "vectors" else ()  # all of them read vectors
     methods = list(dict.fromkeys((source.method_name, *others)))
     return select([source], methods, fits, [], {})
 
