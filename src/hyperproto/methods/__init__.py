@@ -32,6 +32,8 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "metanet": "hyperproto.methods.metanet:MetaNet",
+        "metanet-conv": "hyperproto.methods.metanet_conv:MetaNetConv",
         "mlman": "hyperproto.methods.mlman:MLMAN",
         "mtb": "hyperproto.methods.mtb:MTB",
         "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",
