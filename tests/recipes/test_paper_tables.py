@@ -200,19 +200,13 @@ def test_the_baselines_of_relations_have_the_settings_of_their_code() -> None:
         assert recipe.optim["encoder"].lr == (2e-5 if bert else 0.1), row
         assert recipe.training.schedule == ("linear" if bert else "step"), row
         assert (recipe.data.spec == "fewrel2") == (method in ("proto-adv", "bert-pair")), row
-        sentences = (
-            recipe.episodes.batch * int(recipe.episodes.way) * (int(str(recipe.episodes.shot)) + recipe.episodes.query)
-        )
-        sentences += (
-            recipe.episodes.batch * int(recipe.episodes.way) * int(str(recipe.episodes.shot)) * (method == "proto-adv")
-        )
-        if method != "bert-pair":
-            assert f"About {recipe.training.steps * sentences / 1e6:.1f} million sentences" in recipe.cost, row
+        way, shot, query = (int(str(getattr(recipe.episodes, key))) for key in ("way", "shot", "query"))
+        each = way * (shot + query + (shot if method == "proto-adv" else 0))
+        read = recipe.training.steps * recipe.episodes.batch * each / 1e6
+        assert method == "bert-pair" or f"About {read:.1f} million sentences" in recipe.cost, row
     assert seen == known.keys()
-    adversaries = [
-        load_recipe(f"table2:{row}").unlabelled for row in read_rows("table2") if row.startswith("proto-adv")
-    ]
-    assert {unlabelled.data for unlabelled in adversaries if unlabelled} == {"fewrel2:,overlap=official"}
+    adversaries = [load_recipe(f"table2:{row}") for row in read_rows("table2") if row.startswith("proto-adv")]
+    assert {recipe.unlabelled.data for recipe in adversaries if recipe.unlabelled} == {"fewrel2:,overlap=official"}
 
 
 def test_precision_and_recall_of_entities_are_the_papers() -> None:
