@@ -109,4 +109,5 @@ class NameEncoder:
                 f"names: {self.encoder} gives a text units of shape {tuple(x.shape[1:])}; name an encoder of one "
                 'vector a text: encoder = "minilm"'
             )
-        return unit(x)
+        directions: Tensor = unit(x)
+        return directions
