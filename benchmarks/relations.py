@@ -5,7 +5,7 @@ the toolkit itself in one point: a sentence goes through the fast tokenizer in o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from time import perf_counter
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from benchmarks.batched_scoring import Predict, nearest_mean
+from benchmarks.batched_scoring import nearest_mean
 from benchmarks.measure import Measurement, Times, in_turns, seconds
 from hyperproto.data import Pool, open_pool
 from hyperproto.data.relations import Relation, uncased
@@ -32,6 +32,7 @@ from hyperproto.training import Learner
 from hyperproto.training.optimisers import make_optimiser
 
 WAY, SHOT, QUERY = 5, 5, 5
+Head = Callable[[Tensor, Tensor, Episode], Tensor]  # from vectors of support and queries to labels of the queries
 LENGTH = 128  # words or word pieces that the toolkit pads every sentence to
 
 
@@ -47,6 +48,11 @@ def relations(quick: bool) -> list[Measurement]:
         _training_step("CNN", cnn, ToolkitCNN(deepcopy(cnn)), pool, 8.0, quick),
         _training_step("MiniLM", minilm, ToolkitTransformer(deepcopy(minilm)), pool, 2.7, quick),
     ]
+
+
+def nearest_class(support: Tensor, query: Tensor, episode: Episode) -> Tensor:
+    """ProtoNet's head."""
+    return nearest_mean(support, query)
 
 
 def _protonet(encoder: Encoder) -> Predictor:
@@ -134,7 +140,7 @@ def evaluation(
     pool: Pool,
     quick: bool,
     target: float = 80,
-    head: Predict = nearest_mean,
+    head: Head = nearest_class,
 ) -> Measurement:
     """Encode and score 5,000 episodes; the toolkit's way, with its `head`, has 50 of them, spread over our time."""
     n_episodes, repeats = (100, 2) if quick else (5000, 2)
@@ -172,10 +178,10 @@ def evaluation(
 
 
 @torch.inference_mode()
-def predict_anew(toolkit: ToolkitWay, pool: Pool, episode: Episode, head: Predict = nearest_mean) -> Tensor:
+def predict_anew(toolkit: ToolkitWay, pool: Pool, episode: Episode, head: Head = nearest_class) -> Tensor:
     """Tokenise and encode the sentences of an episode, and classify its queries: (Q,)."""
     vectors = toolkit([pool.items[i] for i in (*episode.support, *episode.query)])
-    return head(vectors[: len(episode.support)], vectors[len(episode.support) :])
+    return head(vectors[: len(episode.support)], vectors[len(episode.support) :], episode)
 
 
 def _training_step(

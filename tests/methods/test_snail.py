@@ -37,6 +37,10 @@ def linear(layer: nn.Linear, x: list[Tensor]) -> list[Tensor]:
     return [layer.weight @ place + layer.bias for place in x]
 
 
+def normalised(x: Tensor) -> Tensor:
+    return (x - x.mean()) / (x.var(correction=0) + 1e-5).sqrt()
+
+
 def naive_sequence(method: SNAIL, z: list[Tensor]) -> list[Tensor]:
     """The equations, place by place: the channels before the read-out."""
     for layer in method.layers:
@@ -58,7 +62,7 @@ def naive_sequence(method: SNAIL, z: list[Tensor]) -> list[Tensor]:
                 out.append(torch.cat([z[t], torch.tanh(f) * torch.sigmoid(g)]))
             z = out
         else:
-            z = [(p - p.mean()) / (p.var(correction=0) + 1e-5).sqrt() for p in z]  # scale 1 and shift 0 at the start
+            z = [normalised(p) for p in z]  # scale 1 and shift 0 at the start
     return z
 
 
@@ -70,13 +74,28 @@ def naive_scores(method: SNAIL, task: Task) -> Tensor:
         support, seen = [], dict.fromkeys(range(task.way), 0)
         for x, y in zip(task.support[b], task.support_y[b].tolist(), strict=True):
             if y >= 0:
-                support.append((seen[y], y, torch.cat([x, torch.eye(task.way)[y]])))
+                support.append((seen[y], y, torch.cat([normalised(x), torch.eye(task.way)[y]])))
                 seen[y] += 1
         support.sort(key=lambda entry: entry[:2])
         for q, query in enumerate(task.query[b]):
-            last = torch.cat([query, torch.zeros(task.way)])
+            last = torch.cat([normalised(query), torch.zeros(task.way)])
             found[b, q] = method.readout(naive_sequence(method, [x for *_, x in support] + [last])[-1])
     return found
+
+
+def test_vectors_may_stay_as_they_are() -> None:
+    method, task = build(normalise="none"), make_task(counts=COUNTS)
+    assert torch.equal(method.support_of(task)[..., :DIM], task.by_class().transpose(1, 2).flatten(1, 2))
+    moved = replace(task, support=3 * task.support + 1, query=3 * task.query + 1)
+    assert not torch.allclose(method(moved), method(task), atol=1e-3)
+    torch.testing.assert_close(build()(moved), build()(task), rtol=1e-3, atol=1e-4)
+
+
+def test_keys_start_as_the_queries_and_learn_by_themselves() -> None:
+    method = build()
+    for layer in attentions(method):
+        assert torch.equal(layer.key.weight, layer.query.weight)
+        assert layer.key.weight is not layer.query.weight
 
 
 @pytest.mark.parametrize("pads", [0, 2])
@@ -92,7 +111,7 @@ def test_the_cached_support_gives_what_a_sequence_for_each_query_gives() -> None
     support = method.support_of(task)  # (2, 12, F)
     blank = torch.zeros(2, 1, 4)
     for q in range(task.query.shape[1]):
-        last = torch.cat([task.query[:, q : q + 1], blank], -1)
+        last = torch.cat([method.normalised(task.query[:, q : q + 1]), blank], -1)
         whole, nothing = torch.cat([support, last], 1), last[:, :0]
         for layer in method.layers:
             whole, nothing = layer(whole, nothing)  # the query as the last place of the past
@@ -160,7 +179,9 @@ def test_labels_are_read_and_the_query_has_none() -> None:
 
     method.layers[0].register_forward_pre_hook(watch)
     method(task)
-    assert torch.equal(torch.cat(seen), torch.cat([task.query, torch.zeros(*task.query.shape[:2], WAY)], -1))
+    assert torch.equal(
+        torch.cat(seen), torch.cat([method.normalised(task.query), torch.zeros(*task.query.shape[:2], WAY)], -1)
+    )
 
 
 def test_without_values_and_convolutions_the_support_is_not_read() -> None:

@@ -12,17 +12,19 @@ from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, gather_task, make_method
 from hyperproto.recipes import Augmentation
+from hyperproto.testing import RandomNames
 from hyperproto.training import Learner
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
 POOL = Pool(PIXELS, np.repeat(np.arange(4), 10), tuple("abcd"))
 EPISODES = EpisodeSampler(POOL, way=3, shot=(1, 2, 4), query=3).draw(2)
 # It computes no numbers, and some methods ask for one: logistic regression whether it has converged, NNShot how many
-# words a class has, MTB whether it has any, Proto-ADV how often it was right, others whether shots are equal.
+# words a class has, MTB whether it has any, Proto-ADV how often it was right, others whether shots are equal; noise in
+# evaluation follows from the classes' numbers, which REGRAB asks for.
 ASKING = ("logistic", "mtb", "mtb-pretrain", "nnshot", "proto-adv", "structshot")
 CLASSES = {name: METHODS.get(name) for name in METHODS.names() if name not in ASKING}
 NAMES = [name for name, cls in CLASSES.items() if cls.reads == "vectors" and "unequal-shots" in cls.traits]
-CASES = [(name, fit) for name in NAMES for fit in METHODS.get(name).fits]
+CASES = [(name, fit) for name in NAMES if name != "regrab" for fit in METHODS.get(name).fits]
 
 
 @pytest.mark.parametrize("transform", ["none", "center-unit"])
@@ -31,9 +33,9 @@ def test_a_training_step_stays_on_its_device(name: str, transform: str) -> None:
     augmentation = Augmentation(crop=2, flip=True, jitter=0.2)
     features = Features(Conv4(channels=3, size=16), FeatureTransform(transform, (64,)), augmentation)
     method = make_method(name, feature_shape=(64,), n_classes=4, way=3)
-    learner = Learner(features, method, make_decision(method, {})).to("meta").train()
-    task = learner.task(*learner.collate(POOL, EPISODES))
-    losses = method.loss(task)
+    names = RandomNames("labels", "random") if method.needs_names else None
+    learner = Learner(features, method, make_decision(method, {}), names).to("meta").train()
+    losses = method.loss(learner.task(*learner.collate(POOL, EPISODES)))
     assert {loss.device.type for loss in losses.values()} == {"meta"}
     if not method.param_groups():  # torch has no sparse gradients on this device
         torch.autograd.backward(torch.stack(list(losses.values())).sum())

@@ -28,8 +28,8 @@ def start(recipe: Path, folder: Path, pause: float = 0.0) -> subprocess.Popen[st
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def finished(process: subprocess.Popen[str]) -> list[int]:
-    output, _ = process.communicate(timeout=120)
+def finished(process: subprocess.Popen[str], timeout: float = 120) -> list[int]:
+    output, _ = process.communicate(timeout=timeout)
     assert process.returncode == 0
     return [int(line) for line in output.split()]
 

@@ -5,7 +5,7 @@ A file is `{relation: [{tokens, h: [name, id, [[positions], ...]], t: ...}]}`.
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
@@ -166,25 +166,29 @@ def read_relations(path: Path, *, uncased: bool = False) -> dict[str, list[Relat
     if not isinstance(content, dict) or is_relation(content) or not content:
         found = "an empty object" if content == {} else "a list" if isinstance(content, list) else "something else"
         raise DataError(f"{path}: {found}, where {{relation: [instances]}} should be; put each under its relation")
+    check_instances(path, content)
+    return content
+
+
+def check_instances(path: Path, content: Mapping[str, Any] | Mapping[None, Any]) -> None:
+    """Refuse lists of instances, each under its relation or under None, that hold anything else."""
     problems = []
     for relation, instances in content.items():
+        name = "" if relation is None else f"{relation!r}"
         if not isinstance(instances, list) or not instances:
-            problems.append(f"{relation!r}: {short(instances)} is not a list of at least one instance")
+            problems.append(f"{name}{': ' * bool(name)}{short(instances)} is not a list of at least one instance")
             continue
         for index, found in enumerate(instances):
             if not is_relation(found):
-                problems.append(f"{relation!r}, index {index}: {problem_of(found)}")
+                problems.append(f"{name}{', ' * bool(name)}index {index}: {problem_of(found)}")
     refuse(path, problems)
-    return content
 
 
 def read_instances(path: Path, *, uncased: bool = False) -> list[Relation]:
     """Read a file that is a list of instances without relations; what is malformed comes in one error, by index."""
     content = read_json(path, InstanceReader(uncased=uncased))
-    if not isinstance(content, list) or not content:
-        raise DataError(f"{path}: not a list of at least one instance; an instance is {INSTANCE}")
-    refuse(path, [f"index {n}: {problem_of(found)}" for n, found in enumerate(content) if not is_relation(found)])
-    return content
+    check_instances(path, {None: content})
+    return list(content)
 
 
 def refuse(path: Path, problems: list[str]) -> None:

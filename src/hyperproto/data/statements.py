@@ -12,10 +12,9 @@ from hyperproto.data.pool import OUTSIDE, Pool, Progress
 from hyperproto.data.relations import (
     InstanceReader,
     Relation,
+    check_instances,
     is_relation,
     mentions_overlap,
-    problem_of,
-    refuse,
     sentence_key,
     uncased,
 )
@@ -98,25 +97,15 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
 
 def read_statements(path: Path, *, uncased: bool = False) -> dict[str | None, list[Statement]]:
     """Read the statements of each relation of a file; those of a file without relations have the key None."""
-    reader, problems = StatementReader(uncased=uncased), []
-    content: dict[str | None, Any]
+    reader = StatementReader(uncased=uncased)
+    content: dict[Any, Any]
     if path.suffix == ".jsonl":
         lines = enumerate(read_utf8(path, missing="check its name and folder").splitlines(), start=1)
         content = {None: [parse_json(line, f"{path}, line {n}", reader) for n, line in lines if line.strip()]}
     else:
         found = read_json(path, reader)
         content = found if isinstance(found, dict) and not is_relation(found) else {None: found}
-    for relation, statements in content.items():
-        where = "" if relation is None else f"{relation!r}, "
-        if not isinstance(statements, list) or not statements:
-            problems.append(f"{where}{statements!r:.50} is not a list of at least one instance")
-            continue
-        for index, statement in enumerate(statements):
-            if not is_relation(statement):
-                problems.append(f"{where}index {index}: {problem_of(statement)}")
-    if not content:
-        problems.append("an empty object")
-    refuse(path, problems)
+    check_instances(path, content or {None: content})
     return content
 
 

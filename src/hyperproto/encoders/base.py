@@ -210,12 +210,38 @@ class Encoder(nn.Module):
         ordered = items if order is None else items[order]
         was_training = self.training
         self.eval()
-        blocks = []
+        blocks: list[Units] = []
+        states: Units | None = None
         for start in range(0, len(items), BATCH):
-            blocks.append(self(moved(self.collate(prepared, ordered[start : start + BATCH]), self.device)))
+            block = self(moved(self.collate(prepared, ordered[start : start + BATCH]), self.device))
+            if block.mask is not None and block.single:
+                states = _with_states(states, block, np.arange(len(items)) if order is None else order, start)
+            else:
+                blocks.append(block)
             if progress is not None:
                 progress(min(start + BATCH, len(items)), len(items))
         self.train(was_training)
+        if states is not None:
+            return states
         units = Units.concatenated(blocks)
         blocks.clear()  # there may be much of it, and another copy follows
         return units if order is None else units.of_items(np.argsort(order))
+
+
+def _with_states(states: Units | None, block: Units, order: IntArray, start: int) -> Units:
+    """Put the token states of a block into the rows `order[start:]` of those of all items: there is no other copy."""
+    assert block.mask is not None
+    longest, size = block.x.shape[1], block.x.shape[2:]
+    if states is None:
+        mask = block.mask.new_zeros(len(order), longest)
+        states = Units.one_each(block.x.new_zeros(len(order), longest, *size), mask)
+    assert states.mask is not None
+    if longest > states.x.shape[1]:  # of an encoder that does not say how long items are
+        more = longest - states.x.shape[1]
+        x = torch.cat([states.x, states.x.new_zeros(len(order), more, *size)], 1)
+        states = Units.one_each(x, torch.cat([states.mask, states.mask.new_zeros(len(order), more)], 1))
+    rows = torch.from_numpy(order[start : start + len(block.x)]).to(block.x.device)
+    states.x[rows, :longest] = block.x
+    assert states.mask is not None
+    states.mask[rows, :longest] = block.mask
+    return states

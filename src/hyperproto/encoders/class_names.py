@@ -49,10 +49,11 @@ class ClassNames:
             return self._vectors(self.texts)
 
     def _vectors(self, texts: Sequence[str | None]) -> tuple[Tensor, Tensor]:
+        named = [place for place, text in enumerate(texts) if text is not None]
         found = self.read([text for text in texts if text is not None] or [""])
-        has = torch.tensor([text is not None for text in texts], device=found.device)
-        x = found.new_zeros(len(texts), found.shape[1])
-        return (x.index_put((has.nonzero()[:, 0],), found) if bool(has.any()) else x), has
+        places = torch.tensor(named, dtype=torch.long, device=found.device)
+        x = found.new_zeros(len(texts), found.shape[1]).index_copy(0, places, found[: len(named)])
+        return x, torch.tensor([text is not None for text in texts], device=found.device)
 
 
 class NameEncoder:
@@ -108,4 +109,5 @@ class NameEncoder:
                 f"names: {self.encoder} gives a text units of shape {tuple(x.shape[1:])}; name an encoder of one "
                 'vector a text: encoder = "minilm"'
             )
-        return unit(x)
+        directions: Tensor = unit(x)
+        return directions

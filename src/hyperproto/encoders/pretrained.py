@@ -50,19 +50,22 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
+# How transformers reads the network of a checkpoint: files that are there, no code of theirs, no pickles.
+LOCAL: dict[str, Any] = {
+    "local_files_only": True,
+    "trust_remote_code": False,
+    "use_safetensors": True,
+    "dtype": torch.float32,
+    "output_loading_info": True,
+}
+
+
 def load_model(name: str, pooler: bool = False) -> Any:
     """Load the network of the checkpoint `name` in float32; its `pooler`, if it has one, only where asked for."""
     transformers, folder = _transformers(), find_model(name)
     try:
         with _quiet(transformers):
-            model, found = transformers.AutoModel.from_pretrained(
-                folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
+            model, found = transformers.AutoModel.from_pretrained(folder, **LOCAL)
     except Exception as error:  # whatever a damaged or foreign file makes of it
         raise _unreadable(folder, "model", error) from error
     if model.config.is_encoder_decoder:
@@ -94,14 +97,7 @@ def load_language_head(folder: str) -> tuple[torch.nn.Module, torch.Tensor] | No
     transformers = _transformers()
     try:
         with _quiet(transformers), torch.random.fork_rng(devices=[]):
-            model, found = transformers.AutoModelForMaskedLM.from_pretrained(
-                folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
+            model, found = transformers.AutoModelForMaskedLM.from_pretrained(folder, **LOCAL)
     except Exception:  # there is none for this kind of network
         return None
     last = model.get_output_embeddings()

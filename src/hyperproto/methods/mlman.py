@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hyperproto.errors import ConfigError
@@ -12,7 +13,7 @@ from hyperproto.methods.blocks import in_blocks
 from hyperproto.methods.masks import masked_max, masked_mean, masked_softmax
 from hyperproto.methods.task import PAD, Task
 
-BLOCK = 2000  # sentences that go through the LSTM at once
+BLOCK = 1000  # sentences that go through the LSTM at once
 
 
 class MLMAN(Method):
@@ -129,13 +130,19 @@ class MLMAN(Method):
         apart = (examples - means[..., None, :]).square().sum(-1).masked_fill(~there, 0.0).sum(-1)
         return torch.stack([score, apart], -1)
 
+    def _fused(self, own: Tensor, seen: Tensor) -> Tensor:
+        """The layer `fuse` and ReLU on [own; seen; |own - seen|; own * seen], which is not stored: it is large."""
+        first, second, third, fourth = self.fuse.weight.chunk(4, dim=1)
+        fused = F.linear(own, first, self.fuse.bias) + F.linear(seen, second)
+        return (fused + F.linear((own - seen).abs(), third) + F.linear(own * seen, fourth)).relu()
+
     def _sentences(self, own: Tensor, seen: Tensor, real: Tensor) -> Tensor:
         """One vector a sentence: tokens (..., L, C) fused with what they saw, the LSTM, maximum and mean."""
         own, real = own.expand_as(seen), real.expand(seen.shape[:-1])
         lengths = real.flatten(0, -2).sum(-1)  # (n,)
         there = lengths > 0
         own, seen = own[real], seen[real]  # (tokens, C)
-        fused = self.fuse(torch.cat([own, seen, (own - seen).abs(), own * seen], -1)).relu()
+        fused = self._fused(own, seen)  # (tokens, hidden)
         padded = fused.new_zeros(*real.shape, fused.shape[-1])
         padded[real] = self.dropout(fused)
         sentences, real = padded.flatten(0, -3)[there], real.flatten(0, -2)[there, :, None]

@@ -80,5 +80,5 @@ def normalised_adjacency(vectors: Tensor) -> Tensor:
 
 
 def _cosine(vectors: Tensor) -> Tensor:
-    directions = unit(vectors)
+    directions: Tensor = unit(vectors)
     return directions @ directions.mT
