@@ -14,7 +14,7 @@ from hyperproto.problems import make_sampler
 from tests.helpers.labelled import labelled, same
 from tests.helpers.tagged import random_sentences
 
-GOLDEN = "b0afcc7ab680bf56"
+GOLDEN = "ecc19f62326ab35e"
 
 
 def noisy(pool: Pool, rate: float, **shape: Any) -> EpisodeSampler:

@@ -64,7 +64,7 @@ class Episodes(KTo2K):
     shot: Shot
     query: PositiveInt
     batch: PositiveInt = 1
-    noise_rate: float = Field(default=0.0, ge=0, le=1)
+    noise_rate: float | None = Field(default=None, ge=0, le=1)
 
 
 class Unlabelled(Section):
