@@ -226,9 +226,7 @@ def test_recipes_by_data_method_and_cost() -> None:
     assert names(data="glyphs", method="hyperproto") == ["glyphs:hyperproto", "glyphs:hyperproto-stored"]
     assert sorted([*names(cost="cpu"), *names(cost="gpu")]) == sorted(everything)
     untimed = {row["recipe"] for row in hyperproto.list_recipes() if row["cost"] == "not timed"}
-    assert set(names(cost="cpu")) - untimed == set(
-        names(cost=10_000)
-    )  # every other cost that is no GPU says its minutes
+    assert set(names(cost="cpu")) - untimed == set(names(cost=10_000))  # others say their minutes
     assert all(name.startswith(("glyphs:", "fewrel-cnn:")) for name in names(cost=5))
     assert {name for name in everything if name.startswith("glyphs:")} | {"fewrel-cnn:protonet"} <= set(names(cost=5))
     assert "miniimagenet-conv4:classifier" in names(cost="93")  # 56, after 37
