@@ -55,6 +55,8 @@ def test_every_ordered_pair_that_a_triple_names_is_an_instance(tmp_path: Path) -
     pool = open_pool(f"fewrel:{corpus.path}", "all")
     assert pool.class_names == ("born in", "fellow of", "knew")
     assert pool.items[0] == {"tokens": tokens, "head": [3], "tail": [4]}
+    [first, *_] = open_pool(f"statements:{corpus.path}", "train").items  # MTB's pre-training reads the same file
+    assert (first["head_id"], first["tail_id"]) == ("Q2", "3")
 
 
 def test_several_mentions_and_names(tmp_path: Path) -> None:
