@@ -271,7 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             own.add_argument("--seed", type=int, default=0)
     own = commands.add_parser("score")
     own.add_argument("--episodes", type=int, default=2000)
-    own.add_argument("--few", type=_named_count, nargs="+", default=[], metavar="NAME=COUNT", help="of a row or method")
+    own.add_argument(
+        "--few", type=_named_count, action="append", default=[], metavar="NAME=COUNT", help="episodes of it"
+    )
     own.add_argument("--json", type=Path, metavar="FILE", help="write every number there, and a page beside it")
     options = parser.parse_args(arguments)
     study = STUDIES[options.study]
