@@ -203,7 +203,8 @@ def test_an_unplanned_length_is_refused(study: leaderboard.Study, tmp_path: Path
 def test_scores_are_paired_with_protonet_and_stay(
     study: leaderboard.Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["relations", "score", "--episodes", "8", "--few", "hyperproto=5", "--json", "results/found.json"]
+    command = ["relations", "score", "--episodes", "8", "--few", "hyperproto=5", "--few", "mlman=2"]
+    command += ["--json", "results/found.json"]
     with pytest.raises(SystemExit, match="no finished run; begin with train"):
         leaderboard.main(command)
     leaderboard.main(["relations", "train", "protonet", "--minutes", "0.1"])

@@ -9,10 +9,10 @@ NOTES = """\
 Every run has about the same CPU time on one thread, and the number of steps follows from the time of a step. Learning
 rate and temperature are one of four pairs, chosen on relations held out of the training set (each one's accuracy and
 CPU minutes: leaderboard-relations-choices.json), or the recipe's own where the costs say so; nothing is chosen on the
-splits reported here. Methods that are missing were not trained yet. ± is half a 95 % interval over episodes; the second number of a cell is the paired difference to ProtoNet
-of the same encoder and seed on the same episodes. An empty cell: the method serves no such episodes. Rows of `cosine`,
-`simpleshot`, `nearest` and `logistic` score the encoder of ProtoNet's run. A number in square brackets says that only
-so many of the episodes were scored; the difference is on those."""
+splits reported here. Methods that are missing were not trained yet. ± is half a 95 % interval over episodes; the second
+number of a cell is the paired difference to ProtoNet of the same encoder and seed on the same episodes. An
+empty cell: the method serves no such episodes. Rows of `cosine`, `simpleshot`, `nearest` and `logistic` score the
+encoder of ProtoNet's run. A number in square brackets says that only so many of the episodes were scored; the difference is on those."""
 
 
 def page(rows: Sequence[Row], command: str, facts: Row) -> str:
