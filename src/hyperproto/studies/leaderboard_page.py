@@ -12,7 +12,8 @@ CPU minutes: leaderboard-relations-choices.json), or the recipe's own where the 
 splits reported here. Methods that are missing were not trained yet. ± is half a 95 % interval over episodes; the second
 number of a cell is the paired difference to ProtoNet of the same encoder and seed on the same episodes. An
 empty cell: the method serves no such episodes. Rows of `cosine`, `simpleshot`, `nearest` and `logistic` score the
-encoder of ProtoNet's run. A number in square brackets says that only so many of the episodes were scored; the difference is on those."""
+encoder of ProtoNet's run. A number in square brackets says that only so many of the episodes were
+scored; the difference is on those."""
 
 
 def page(rows: Sequence[Row], command: str, facts: Row) -> str:
