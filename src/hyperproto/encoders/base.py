@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -113,12 +113,24 @@ class Encoder(nn.Module):
     data_options: ClassVar[tuple[str, ...]] = ()  # the options that `options_for` reads off the data
     pretrained: ClassVar[bool] = False  # whether its vectors mean something before any training
     tables: ClassVar[tuple[str, ...]] = ()  # what `param_groups` may name
+    frozen: bool = False  # whether it learns nothing: then a pool is encoded once, in training too
     feature_shape: tuple[int, ...]  # of one unit: (D,); maps (C, H, W); token states (-1, C), of any length
 
     def __init__(self) -> None:
         super().__init__()
         self.made_from: tuple[str, dict[str, Any]] | None = None  # name and options, if `make_encoder` made it
         self._prepared: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Learn nothing from now on and stay in eval mode; a constructor calls it when all parameters exist."""
+        self.frozen = frozen
+        if frozen:
+            self.requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in eval mode where the weights are frozen: they go with the statistics that they were learned with."""
+        return super().train(mode and not self.frozen)
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class Conv4(ImageNetwork):
         filters: int = 64,
         poolings: Literal[2, 4] = 4,
         output: Output = "vectors",
+        frozen: bool = False,
     ) -> None:
         super().__init__()
         side = size // 2**poolings
@@ -41,6 +42,7 @@ class Conv4(ImageNetwork):
         self.feature_shape = (filters * side * side,) if output == "vectors" else (filters, side, side)
         # the same numbers, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
+        self.freeze(frozen)
 
     def forward(self, batch: Tensor) -> Units:
         """Encode images (n, C, H, W)."""

@@ -3,7 +3,7 @@
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,13 +40,9 @@ class EfficientNetLite0(ImageNetwork):
         self.resolution = resolution
         self.network = _pretrained(resolution)
         self.feature_shape = (1280,)
-        self.requires_grad_(False).eval()
+        self.freeze()
         # the same numbers, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
-
-    def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode: frozen weights go with the batch statistics that they were learned with."""
-        return super().train(False)
 
     def resized(self, images: Tensor) -> Tensor:
         """Bytes (n, 1 or 3, S, S) to floats from 0 to 255, (n, 3, resolution, resolution)."""

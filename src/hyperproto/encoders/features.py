@@ -88,6 +88,12 @@ class Features(Encoder):
         return batch if self.augmentation is None or not self.training else augmented(batch, self.augmentation)
 
     def forward(self, batch: Any, params: Mapping[str, Tensor] | None = None) -> Units:
-        """Encode, then transform; `params` replace parameters and buffers of the encoder, for inner loops."""
-        units: Units = self.encoder(batch) if params is None else functional_call(self.encoder, dict(params), (batch,))
+        """Encode, then transform; `params` replace parameters and buffers of the encoder, for inner loops.
+
+        Units that a frozen encoder gave before are only transformed.
+        """
+        if isinstance(batch, Units):
+            units = batch
+        else:
+            units = self.encoder(batch) if params is None else functional_call(self.encoder, dict(params), (batch,))
         return replace(units, x=self.transform(units.x))

@@ -71,6 +71,7 @@ class RelationCNN(Encoder):
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         output: Literal["vectors", "maps", "embeddings"] = "vectors",
+        frozen: bool = False,
     ) -> None:
         super().__init__()
         known = load_word_vectors(vectors)
@@ -94,6 +95,7 @@ class RelationCNN(Encoder):
         self.output = output
         shapes = {"vectors": (filters,), "maps": (-1, filters), "embeddings": (-1, size + 2 * PLACE)}
         self.feature_shape = shapes[output]
+        self.freeze(frozen)
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class RelationCNN(Encoder):
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
         """The word vectors, where they learn."""
-        return {"words": [self.words]} if self.learn_words else {}
+        return {"words": [self.words]} if self.learn_words and not self.frozen else {}
 
     def prepare(self, items: list[Relation]) -> Sentences:
         """Look every word up; a sentence that is too long is cut, but never its head or tail."""

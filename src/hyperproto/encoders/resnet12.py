@@ -17,7 +17,7 @@ class ResNet12(ResidualNet):
     Each block halves the image; the vector is the average over what remains, which `output = "maps"` gives instead.
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors") -> None:
+    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors", frozen: bool = False) -> None:
         smallest = 2 ** len(FILTERS)
         if size < smallest:
             raise ConfigError(
@@ -26,6 +26,7 @@ class ResNet12(ResidualNet):
         inputs = (channels, *FILTERS[:-1])
         blocks = nn.Sequential(*(_Block(*pair) for pair in zip(inputs, FILTERS, strict=True)))
         super().__init__(blocks, FILTERS[-1], side=size // smallest, ends=(1, 2, 3, 4), output=output)
+        self.freeze(frozen)
 
 
 class _Block(nn.Module):

@@ -20,7 +20,7 @@ class ResNet18(ResidualNet):
     `output = "maps"` gives what is averaged at the end, (512, H, W).
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors") -> None:
+    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors", frozen: bool = False) -> None:
         if size < SMALLEST:
             raise ConfigError(f"resnet18: images of {size} px are one pixel too early; use at least {SMALLEST} px")
         # Pooling before ReLU gives the same numbers (both only ever pick or keep the larger) for a quarter of the work.
@@ -30,6 +30,7 @@ class ResNet18(ResidualNet):
             stages += [_Block(inputs, outputs), _Block(outputs, outputs)]
         layers = nn.Sequential(*stem, *stages)
         super().__init__(layers, FILTERS[-1], side=halved(size, 5), ends=(5, 7, 9, 11), output=output)
+        self.freeze(frozen)
 
 
 class _Block(nn.Module):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 from warnings import warn
 
 import numpy as np
@@ -53,7 +53,6 @@ class TransformerEncoder(Encoder):
         self.folder = folder = str(reading.folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = load_model(folder, pooler)
-        self.frozen = frozen
         self.before, self.behind = _special_pieces(self.tokenizer)
         self.fill = 0 if self.tokenizer.pad_token_id is None else int(self.tokenizer.pad_token_id)
         self.feature_shape = (int(self.model.config.hidden_size),)
@@ -68,18 +67,12 @@ class TransformerEncoder(Encoder):
             )
         if max_length < shortest:
             raise ConfigError(f"{self.name}: max_length {max_length} is too short; use at least {shortest}")
-        if frozen:
-            self.requires_grad_(False)
-        self.train()
+        self.freeze(frozen)
 
     @property
     def room(self) -> int:
         """How many pieces of the text itself the model reads at once."""
         return self.max_length - len(self.before) - len(self.behind)
-
-    def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode where the weights are frozen."""
-        return super().train(mode and not self.frozen)
 
     def pooler_weights(self) -> tuple[Tensor, Tensor] | None:
         """Weight (D, D) and bias (D,) of the checkpoint's pooler, whether this encoder uses it or not; None: none."""

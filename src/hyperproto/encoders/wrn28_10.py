@@ -20,7 +20,7 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
     `output = "maps"` gives what is averaged at the end, (640, H, W).
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors") -> None:
+    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors", frozen: bool = False) -> None:
         if size < SMALLEST:
             raise ConfigError(f"wrn28_10: images of {size} px are one pixel too early; use at least {SMALLEST} px")
         layers: list[nn.Module] = [conv(channels, STEM, 3)]
@@ -29,6 +29,7 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
         ends = [1 + BLOCKS * (stage + 1) for stage in range(len(FILTERS))]
         whole = nn.Sequential(*layers, *_norm_relu(FILTERS[-1]))
         super().__init__(whole, FILTERS[-1], side=halved(size, 2), ends=ends, output=output)
+        self.freeze(frozen)
 
 
 class _Block(nn.Module):

@@ -4,21 +4,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hyperproto.data import IntArray, Pool
-from hyperproto.decisions import make_decision
-from hyperproto.encoders import Encoder, Features, FeatureTransform, make_encoder
+from hyperproto.data import IntArray, Pool, Progress
+from hyperproto.decisions import Decision, make_decision
+from hyperproto.encoders import Encoder, Features, FeatureTransform, Units, make_encoder
 from hyperproto.encoders.base import is_finite
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError, NonFiniteError
-from hyperproto.evaluation import Predictor
-from hyperproto.methods import Group, Task, TaskItems, gather_task, make_method
+from hyperproto.evaluation import EncodedPool, Predictor
+from hyperproto.methods import Group, Method, Task, TaskItems, gather_task, make_method
+from hyperproto.problems import problem_of
 from hyperproto.recipes import Recipe
 
 
@@ -37,6 +39,12 @@ class Learner(Predictor):
     """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
 
     not_yet_known: frozenset[str] = frozenset()  # buffers in which NaN says so, such as the center of the training data
+
+    def __init__(
+        self, features: Features, method: Method, decision: Decision, names: NameEncoder | None = None
+    ) -> None:
+        super().__init__(features, method, decision, names)
+        self._stored: WeakKeyDictionary[Pool, Units] = WeakKeyDictionary()  # the pools that a frozen encoder has read
 
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
@@ -67,7 +75,24 @@ class Learner(Predictor):
         if self.method.reads == "items":
             return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
-        return self.features.batch(self.features.prepared(pool), index), local, None
+        return self._batch(pool, index), local, None
+
+    def store(self, pool: Pool, progress: Progress | None = None) -> None:
+        """Encode a pool once where its vectors are the same at every step: the encoder is frozen, no image varies.
+
+        Training then only gathers. They are kept on disk, too. Tagged sentences are read as they are drawn: training
+        draws few of them, and all their words would fill the memory.
+        """
+        features = self.features
+        varies = features.augmentation is not None or self.method.reads == "items"
+        if features.encoder.frozen and not varies and not problem_of(pool).few_items:
+            self._stored[pool] = EncodedPool.encode(features.encoder, pool, progress, cached=True).units
+
+    def _batch(self, pool: Pool, items: IntArray) -> Any:
+        """What `features` reads: the stored units of some items, or a raw batch of them."""
+        if pool in self._stored:
+            return self._stored[pool].of_items(items)
+        return self.features.batch(self.features.prepared(pool), items)
 
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
         """Encode the drawn items in one pass."""
@@ -75,7 +100,7 @@ class Learner(Predictor):
 
     def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
         """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
-        units = self.features(self.features.batch(self.features.prepared(pool), items.ravel()))
+        units = self.features(self._batch(pool, items.ravel()))
         return replace(task, unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
@@ -83,19 +108,21 @@ class Learner(Predictor):
         return {**self.method.loss(self.task(batch, episodes, items)), **self.encoder_loss(batch)}
 
     def encoder_loss(self, batch: Any) -> dict[str, Tensor]:
-        """Parts of the training loss that the encoder has of its own; a method that reads items has no batch."""
-        return {} if batch is None else self.features.encoder.loss(batch)
+        """Parts of the training loss that the encoder has of its own; without a raw batch of items it has none."""
+        return {} if batch is None or isinstance(batch, Units) else self.features.encoder.loss(batch)
 
     def setup(self, pool: Pool) -> None:
         """Initialisation phase: the method fills its parameters from the training data.
 
-        Nothing is dropped (a mean distance would measure the dropout, not the classes); batch norm and `center-unit`
-        see the statistics of mixed batches, as they do in training.
+        Nothing is dropped (a mean distance would measure the dropout, not the classes); batch norm that learns and
+        `center-unit` see the statistics of mixed batches, as they do in training.
         """
         self.eval()
         for module in self.modules():
             if isinstance(module, _BatchNorm | FeatureTransform):
                 module.train()
+        if self.features.encoder.frozen:
+            self.features.encoder.eval()
         self.read_pool(pool)
         self.decision.read_labels(pool)
         self.method.setup(pool, self.features)

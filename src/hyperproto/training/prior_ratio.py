@@ -41,17 +41,16 @@ class PriorRatio:
         return vectors and not set(pool.class_names) & set(train_pool.class_names)
 
     @classmethod
-    def measure(cls, learner: Learner, pool: Pool) -> Self:
-        """Encode the classes of a pool and measure, for vectors as they are, of length 1, and as the run has them."""
-        features = learner.features
-        encoded = EncodedPool.encode(features.encoder, pool).units.x.double()
-        labels = torch.from_numpy(pool.labels).to(encoded.device)
+    def measure(cls, learner: Learner, encoded: EncodedPool) -> Self:
+        """Measure the classes of a pool, for vectors as they are, of length 1, and as the run has them."""
+        features, pool, vectors = learner.features, encoded.pool, encoded.units.x.double()
+        labels = torch.from_numpy(pool.labels).to(vectors.device)
         ratio = {}
         for kind in dict.fromkeys(("none", "unit", features.transform.kind)):
-            transform = FeatureTransform(kind, features.feature_shape).to(encoded.device).eval()
+            transform = FeatureTransform(kind, features.feature_shape).to(vectors.device).eval()
             if kind == "center-unit":
                 transform.set_center(features.transform.center)
-            x = transform(encoded).flatten(1)
+            x = transform(vectors).flatten(1)
             stats = ClassStatistics.of(x - x.mean(0), labels, pool.n_classes)
             ratio[kind] = round(float(measured_ratio(stats)), 4)
         return cls(pool.name, pool.split, list(pool.class_names), ratio)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -65,6 +66,7 @@ class Report:
     loss: float
     measured: Measurement | None  # by the last validation
     monitor: dict[str, Any]
+    speed: float  # episodes (batches, sets of pairs) a second, since this process began to learn
 
     def words(self) -> str:
         """Say it in a few words."""
@@ -72,7 +74,7 @@ class Report:
         metric = "" if last is None else f"  {last.metric} {100 * last.value:.1f} %"
         spread = self.monitor.get("radius_spread")
         radii = "" if spread is None else f"  radius spread {spread:.3g}"
-        return f"{self.recipe}: loss {self.loss:.3f}{metric}{radii}"
+        return f"{self.recipe}: loss {self.loss:.3f}{metric}{radii}  {self.speed:.3g} a second"
 
 
 OnStep = Callable[[Report], None]
@@ -94,7 +96,7 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
             pool = with_blanks(pool)
         unlabelled = UnlabelledItems.of(recipe, on_data)
         validation = Validator(recipe, pool, on_data)
-        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, locks)
+        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, on_data, locks)
     return run
 
 
@@ -117,6 +119,7 @@ def _train(
     run: Run,
     start: tuple[Run, Start] | None,
     on_step: OnStep | None,
+    on_data: Progress | None,
     locks: ExitStack,
 ) -> None:
     config = recipe.training
@@ -137,10 +140,14 @@ def _train(
     else:
         _initialise(learner, pool, config.seed, start)
     run.cut_metrics(state.metrics_length)
+    learner.store(pool, on_data)
+    if unlabelled is not None:
+        learner.store(unlabelled.pool, on_data)
 
     # Learning phase
     rows: list[dict[str, Any]] = []
     measured: Measurement | None = None
+    began, first, drawn_a_step = monotonic(), state.step, 1 if recipe.episodes is None else recipe.episodes.batch
     while not state.finished(recipe):
         step = state.step
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
@@ -176,10 +183,12 @@ def _train(
             rows = []
             save_tensors(run.checkpoint, {**_named(learner), **optimiser_tensors(optimisers)}, vars(state))
         if on_step is not None:
-            on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, learner.method.monitor()))
+            speed = (state.step - first) * drawn_a_step / (monotonic() - began)
+            seen = learner.method.monitor()
+            on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, seen, speed))
     if PriorRatio.can_measure(learner, validation.pool, pool) and not run.prior_ratio.exists():
         load_model(run.model, learner)  # the best weights
-        PriorRatio.measure(learner.eval(), validation.pool).write(run.prior_ratio)
+        PriorRatio.measure(learner.eval(), validation.encoded(learner)).write(run.prior_ratio)
 
 
 def _initialise(learner: Learner, pool: Pool, seed: int, start: tuple[Run, Start] | None) -> None:

@@ -19,20 +19,28 @@ class Validator:
         shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": task.seed, **task.k2k()}
         self.episodes = self.problem.sampler(self.pool, **shape).draw(task.episodes)
         self.train_pool = train_pool
+        self._kept: EncodedPool | None = None  # of a frozen encoder: it gives the same vectors again
 
     def measure(self, learner: Learner) -> Measurement:
         """Measure the learner as it is."""
         features = learner.features
         if features.transform.kind == "center-unit":
-            features.transform.set_center(training_center(features.encoder, self.train_pool))
-        return measure_episodes(learner, self._encoded(learner), self.episodes)
+            features.transform.set_center(
+                training_center(features.encoder, self.train_pool, cached=features.encoder.frozen)
+            )
+        return measure_episodes(learner, self.encoded(learner), self.episodes)
 
-    def _encoded(self, learner: Learner) -> EncodedPool:
-        """Encode what the episodes need: of a pool of which they draw little, only the items drawn."""
+    def encoded(self, learner: Learner) -> EncodedPool:
+        """Encode what the episodes need (of a pool of which they draw little, only that); once if it is frozen."""
         encoder = learner.features.encoder
         if learner.method.reads == "items":
             return EncodedPool.unread(encoder, self.pool)
-        if not self.problem.few_items:
-            return EncodedPool.encode(encoder, self.pool)
-        drawn = np.unique(np.concatenate([part for e in self.episodes for part in (e.support, e.query)]))
-        return EncodedPool.of_items(encoder, self.pool, drawn)
+        if self._kept is not None:
+            return self._kept
+        if self.problem.few_items:
+            drawn = np.unique(np.concatenate([part for e in self.episodes for part in (e.support, e.query)]))
+            encoded = EncodedPool.of_items(encoder, self.pool, drawn)
+        else:
+            encoded = EncodedPool.encode(encoder, self.pool, cached=encoder.frozen)
+        self._kept = encoded if encoder.frozen else None
+        return encoded
