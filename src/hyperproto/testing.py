@@ -92,6 +92,28 @@ class LinearEncoder(Encoder):
         return Units.one_each((batch @ self.weight).view(-1, *self.feature_shape))
 
 
+class PictureEncoder(Encoder):
+    """A linear layer that starts as the identity, on vectors read as images of 2 x 2 pixels; it has stages."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.feature_shape = shape
+        self.layer = nn.Linear(_size(shape), _size(shape), bias=False)
+        nn.init.eye_(self.layer.weight)
+
+    def collate(self, prepared: Any, index: IntArray) -> Tensor:
+        """Take vectors, as images (n, C, 2, 2)."""
+        return torch.from_numpy(prepared[index]).view(len(index), -1, 2, 2)
+
+    def stages(self) -> list[nn.Module]:
+        """The layer, and nothing after it."""
+        return [nn.Sequential(nn.Flatten(), self.layer), nn.Identity()]
+
+    def forward(self, batch: Tensor) -> Units:
+        """Flatten images, and turn the vectors."""
+        return Units.one_each(self.layer(batch.flatten(1)))
+
+
 class TokenEncoder(LinearEncoder):
     """Token states of unequal length, with their mask: item n has 1 to LONGEST tokens, by n."""
 
@@ -148,7 +170,9 @@ class Bench:
 
     def features(self) -> Features:
         """An encoder that learns, and no transform."""
-        encoder = TokenEncoder(self.shape) if self.cls.reads == "tokens" else LinearEncoder(self.shape)
+        encoder: Encoder = TokenEncoder(self.shape) if self.cls.reads == "tokens" else LinearEncoder(self.shape)
+        if self.cls.trains_on_items:
+            encoder = PictureEncoder(self.shape)
         return Features(encoder, FeatureTransform("none", self.shape))
 
     def build(self, **changes: Any) -> Method:
@@ -188,11 +212,12 @@ class Bench:
         """Encode exactly what the method reads, with gradients."""
         pool = self.pool()
         if self.cls.reads == "items":
-            items = TaskItems.of(features, pool, episodes)
-            task = gather_task(items.units, episodes, items)
+            named = TaskItems.of(features, pool, episodes)
+            task = gather_task(named.units, episodes, named)
         else:
             units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
-            task = gather_task(units, episodes)
+            items = TaskItems.of(features, pool, episodes) if self.cls.trains_on_items else None
+            task = gather_task(units, episodes, items)
             if self.cls.needs_unlabelled:
                 shape = len(episodes), UNLABELLED
                 task = replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
@@ -353,8 +378,15 @@ def _state(bench: Bench) -> None:
         with torch.no_grad():
             first.eval(), other.eval()
             assert torch.equal(first(task), other(task)), f"another {words} scores otherwise"
-        for key, part in first.loss(task).items():
-            assert torch.equal(part, other.loss(task)[key]), f"another {words} has another loss"
+        for key, part in _drawn_loss(first, task).items():
+            assert torch.equal(part, _drawn_loss(other, task)[key]), f"another {words} has another loss"
+
+
+def _drawn_loss(method: Method, task: Task) -> dict[str, Tensor]:
+    """The loss, and whatever it draws at random, from the same random state every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return method.loss(task)
 
 
 def _wrong_shape(bench: Bench) -> None:

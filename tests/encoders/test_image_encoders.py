@@ -187,6 +187,23 @@ def test_training_moves_the_statistics_and_nothing_breaks(name: str) -> None:
     assert all(mean is not None and mean.any() for mean in means)
 
 
+def test_dropout_acts_between_the_convolutions_of_each_block_and_changes_no_names() -> None:
+    """In training only: it is the identity in eval mode, and weights go from a network with it to one without."""
+    torch.manual_seed(0)
+    with_dropout, plain = WRN28_10(dropout=0.5), WRN28_10()
+    plain.load_state_dict(with_dropout.state_dict())
+    places = [name for name, module in with_dropout.named_modules() if isinstance(module, nn.Dropout)]
+    assert places == [f"layers.{block}.residual.2.1" for block in range(1, 13)]  # behind norm and ReLU
+    assert not any(isinstance(module, nn.Dropout) for module in plain.modules())
+    batch = noise(2, 3, 4, 4)
+    with torch.no_grad():
+        assert torch.equal(with_dropout.eval()(batch).x, plain.eval()(batch).x)
+        first, second = (with_dropout.train()(batch).x for _ in range(2))
+    assert not torch.equal(first, second)
+    with pytest.raises(ConfigError, match=r"wrn28_10: dropout 1\.0 must be at least 0 and below 1, such as 0\.5"):
+        WRN28_10(dropout=1.0)
+
+
 @torch.no_grad()
 def test_an_image_is_encoded_alone(name: str, encoder: ImageNetwork) -> None:
     batch = noise(3, 3, SMALL[name], SMALL[name])

@@ -202,8 +202,12 @@ class Encoder(nn.Module):
         """Parts of the training loss that are the encoder's own, such as those of masked pieces."""
         return {}
 
+    def centred(self, batch: Any) -> Any:
+        """What the first of `stages` reads: of images, bytes as floats around 0."""
+        return batch
+
     def stages(self) -> list[nn.Module]:
-        """Split the network: these modules, one after another on a batch of centred images, compute `forward(...).x`.
+        """Split the network: these modules, one after another on a `centred` batch, compute `forward(...).x`.
 
         The last one is what follows the last block (average, flatten). Mixing inputs between two stages is manifold
         mix-up. Only image encoders that are trained here have stages.

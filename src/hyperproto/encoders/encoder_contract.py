@@ -162,9 +162,8 @@ def _check_stages(encoder: Encoder, prepared: Any, whole: Units) -> None:
         stages = encoder.stages()
     except ConfigError:
         return
-    centred: Any = getattr(encoder, "centred", lambda images: images)
     with torch.no_grad():
-        x = centred(moved(encoder.collate(prepared, np.arange(len(whole.offsets) - 1)), encoder.device))
+        x = encoder.centred(moved(encoder.collate(prepared, np.arange(len(whole.offsets) - 1)), encoder.device))
         for stage in stages:
             x = stage(x)
     _require(_close(x, whole.x, TOLERANCE), "stages, one after another, give other vectors than forward")

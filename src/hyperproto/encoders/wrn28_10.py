@@ -16,16 +16,27 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
 
     Zagoruyko and Komodakis, "Wide Residual Networks", 2016, table 1; few-shot learning knows it from Mangla et al.,
     "Charting the Right Manifold: Manifold Mixup for Few-shot Learning" (S2M2), 2020. Batch norm and ReLU come before
-    each convolution; the second and third stage halve the image. There is no dropout.
-    `output = "maps"` gives what is averaged at the end, (640, H, W).
+    each convolution; the second and third stage halve the image. `dropout` acts between the two convolutions of each
+    block; S2M2 has 0.5. `output = "maps"` gives what is averaged at the end, (640, H, W).
     """
 
-    def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors", frozen: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        channels: int = 3,
+        size: int = 84,
+        dropout: float = 0.0,
+        output: Output = "vectors",
+        frozen: bool = False,
+    ) -> None:
         if size < SMALLEST:
             raise ConfigError(f"wrn28_10: images of {size} px are one pixel too early; use at least {SMALLEST} px")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"wrn28_10: dropout {dropout} must be at least 0 and below 1, such as 0.5")
         layers: list[nn.Module] = [conv(channels, STEM, 3)]
         for inputs, outputs, stride in zip((STEM, *FILTERS[:-1]), FILTERS, (1, 2, 2), strict=True):
-            layers += [_Block(inputs, outputs, stride), *(_Block(outputs, outputs) for _ in range(BLOCKS - 1))]
+            layers.append(_Block(inputs, outputs, stride, dropout))
+            layers += [_Block(outputs, outputs, 1, dropout) for _ in range(BLOCKS - 1)]
         ends = [1 + BLOCKS * (stage + 1) for stage in range(len(FILTERS))]
         whole = nn.Sequential(*layers, *_norm_relu(FILTERS[-1]))
         super().__init__(whole, FILTERS[-1], side=halved(size, 2), ends=ends, output=output)
@@ -35,10 +46,13 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
 class _Block(nn.Module):
     """Two convolutions beside a shortcut: of the input itself, or, where the width changes, of the activated input."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.activate = nn.Sequential(*_norm_relu(inputs))
-        self.residual = nn.Sequential(conv(inputs, outputs, 3, stride), *_norm_relu(outputs), conv(outputs, outputs, 3))
+        norm, relu = _norm_relu(outputs)
+        if dropout:  # within the ReLU's place: the names of weights do not depend on it
+            relu = nn.Sequential(relu, nn.Dropout(dropout))
+        self.residual = nn.Sequential(conv(inputs, outputs, 3, stride), norm, relu, conv(outputs, outputs, 3))
         self.shortcut = None if inputs == outputs else conv(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:

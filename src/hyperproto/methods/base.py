@@ -48,12 +48,14 @@ class Method(nn.Module):
     """
 
     reads: ClassVar[Reads] = "vectors"  # of the encoder: vectors, maps (C, H, W), tokens (-1, C); or the items
+    trains_on_items: ClassVar[bool] = False  # whether its loss reads the items, though its scores read units
     token_output: ClassVar[Literal["maps", "embeddings"]] = "maps"  # which token states, for a method that reads those
     traits: frozenset[str] = frozenset()  # what it promises; an instance may promise less than its class
     fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
     transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
     reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
     needs_support: bool = True  # whether training episodes must have a support set
+    least_batch: int = 1  # items that `[batches]` must have
     needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
     needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     start_temperature: ClassVar[float] = 1.0

@@ -69,10 +69,10 @@ class Learner(Predictor):
     def collate(self, pool: Pool, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
         """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering.
 
-        A method that reads items makes its own batches: it gets no other.
+        A method that reads items, or trains on them, makes its own batches: it gets no other.
         """
         self.read_pool(pool)
-        if self.method.reads == "items":
+        if self.method.reads == "items" or self.method.trains_on_items:
             return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
         return self._batch(pool, index), local, None
@@ -84,7 +84,7 @@ class Learner(Predictor):
         draws few of them, and all their words would fill the memory.
         """
         features = self.features
-        varies = features.augmentation is not None or self.method.reads == "items"
+        varies = features.augmentation is not None or self.method.reads == "items" or self.method.trains_on_items
         if features.encoder.frozen and not varies and not problem_of(pool).few_items:
             self._stored[pool] = EncodedPool.encode(features.encoder, pool, progress, cached=True).units
 

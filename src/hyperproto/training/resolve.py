@@ -127,6 +127,11 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
         problems.append(f'[unlabelled] is missing: {name} learns from items without labels; add data = "..." there')
     if method.needs_support and "batches" in raw:
         problems.append(f"[batches]: {name} trains on the support, which batches do not have; give it [episodes]")
+    size = raw["batches"].get("size") if isinstance(raw.get("batches"), dict) else None
+    if isinstance(size, int) and 0 < size < method.least_batch:
+        problems.append(
+            f"batches.size = {size}: {name} needs batches of at least {method.least_batch} with these options"
+        )
     if raw.get("pairs") is not None:
         problems += _pairs_problems(name, method, raw.get("encoder"))
     validation = raw.get("validation")
