@@ -65,22 +65,22 @@ def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vectors_file: Path) -
     monkeypatch.setattr(leaderboard, "REPORTED_AFTER", 10)
     data = f"vectors:{vectors_file}"
     columns: list[Column] = [("val", 3, 1), ("val", 3, [1, 2, 4]), ("test", 5, 2)]
-    own = replace(
-        leaderboard.STUDIES["relations"], recipes={"cnn": str(recipe)}, held_out=data, data=data, columns=columns
-    )
+    track = leaderboard.Track("CNN with GloVe", str(recipe), data, data, columns, 8.0)
+    own = replace(leaderboard.STUDIES["relations"], tracks={"cnn": track})
     monkeypatch.setitem(leaderboard.STUDIES, "relations", own)
     return own
 
 
 def test_every_pair_is_a_recipe() -> None:
-    for encoder, file in leaderboard.STUDIES["relations"].recipes.items():
+    tracks = [track for study in leaderboard.STUDIES.values() for track in study.tracks.values()]
+    for file in (track.recipes for track in tracks):
         recipe = load_recipe(f"{file}:hyperproto")
         for pair in leaderboard.pairs_of(recipe):
             changed = load_recipe(f"{file}:hyperproto", leaderboard.pair_changes(recipe, *pair))
             assert changed.optim["encoder"].lr == pytest.approx(pair[0] * recipe.optim["encoder"].lr)
             assert changed.optim["radius"].lr == pytest.approx(pair[0] * recipe.optim["radius"].lr)
             start = recipe.method.options["temperature"]
-            assert changed.method.options["temperature"] == pytest.approx(pair[1] * start), encoder
+            assert changed.method.options["temperature"] == pytest.approx(pair[1] * start), file
 
 
 def test_schedules_keep_their_proportions() -> None:
@@ -91,7 +91,7 @@ def test_schedules_keep_their_proportions() -> None:
 
 
 def test_a_step_is_timed_without_leaving_a_run(study: leaderboard.Study, tmp_path: Path) -> None:
-    recipe = load_recipe(f"{study.recipes['cnn']}:protonet")
+    recipe = load_recipe(f"{study.tracks['cnn'].recipes}:protonet")
     assert 0 < seconds_a_step(recipe) < 0.5
     assert not (tmp_path / "runs").exists()
 
@@ -115,14 +115,14 @@ def test_tune_then_train(study: leaderboard.Study, capsys: pytest.CaptureFixture
     assert recipe["optim"]["encoder"]["lr"] == pytest.approx(0.01 * pair[0])
     assert recipe["method"]["temperature"] == pytest.approx(2.0 * pair[1])
     timing = json.loads((folder / "timing.json").read_text())
-    assert (timing["steps"], timing["minutes"], timing["chosen_on"]) == (24, 0.2, study.held_out)
+    assert (timing["steps"], timing["minutes"], timing["chosen_on"]) == (24, 0.2, study.tracks["cnn"].held_out)
     assert "24 steps of 0.500 s" in capsys.readouterr().out
 
 
 def test_rows_of_one_method_share_a_choice(study: leaderboard.Study) -> None:
     study.choices.parent.mkdir()
-    rows = [{"encoder": "cnn", "row": "hyperproto"}, {"encoder": "cnn", "row": "hyperproto-5shot"}]
-    study.choices.write_text(json.dumps({"results": [*rows, {"encoder": "minilm", "row": "protonet"}]}))
+    rows = [{"track": "cnn", "row": "hyperproto"}, {"track": "cnn", "row": "hyperproto-5shot"}]
+    study.choices.write_text(json.dumps({"results": [*rows, {"track": "minilm", "row": "protonet"}]}))
     assert leaderboard.choice_of(study, "cnn", "hyperproto") == rows[0]
     assert leaderboard.choice_of(study, "cnn", "hyperproto-1shot") == rows[1]
     assert leaderboard.choice_of(study, "cnn", "protonet") is None
@@ -158,7 +158,7 @@ def test_a_run_that_was_begun_by_hand_is_taken_as_it_is(study: leaderboard.Study
     from hyperproto.training import train
 
     folder = study.folder("cnn", "protonet", 0)
-    train(load_recipe(f"{study.recipes['cnn']}:protonet", ["training.steps=5", "validation.episodes=4"]), folder)
+    train(load_recipe(f"{study.tracks['cnn'].recipes}:protonet", ["training.steps=5", "validation.episodes=4"]), folder)
     leaderboard.main(["relations", "train", "protonet", "--minutes", "1"])
     assert is_finished(Run(folder))
     timing = json.loads((folder / "timing.json").read_text())
@@ -166,7 +166,7 @@ def test_a_run_that_was_begun_by_hand_is_taken_as_it_is(study: leaderboard.Study
 
 
 def test_a_first_stage_has_its_share_of_the_minutes(study: leaderboard.Study, tmp_path: Path) -> None:
-    text = Path(study.recipes["cnn"]).read_text()
+    text = Path(study.tracks["cnn"].recipes).read_text()
     first = tmp_path / "first.toml"
     first.write_text(text.split("[[row]]")[0] + '[method]\nname = "protonet"\nlearn_temperature = true\n')
     second = tmp_path / "second.toml"
@@ -194,7 +194,9 @@ def test_a_row_that_fails_does_not_cost_the_others(study: leaderboard.Study) -> 
 
 def test_an_unplanned_length_is_refused(study: leaderboard.Study, tmp_path: Path) -> None:
     (tmp_path / "timing.json").write_text(json.dumps({"minutes": 1.0, "seconds_a_step": 1.0, "steps": 7}))
-    plan = Plan(f"{study.recipes['cnn']}:protonet", [], tmp_path / "x", tmp_path / "timing.json", 2.0, tmp_path, 0.5)
+    plan = Plan(
+        f"{study.tracks['cnn'].recipes}:protonet", [], tmp_path / "x", tmp_path / "timing.json", 2.0, tmp_path, 0.5
+    )
     with pytest.raises(ConfigError, match="planned for 1 CPU minutes, not 2"):
         plan.train(lambda share: None)
     assert not (tmp_path / "x").exists()
@@ -259,10 +261,16 @@ def test_methods_are_scored_where_their_traits_allow() -> None:
 
 
 def test_seeds_are_averaged_and_paired_by_seed() -> None:
-    task = {"encoder": "cnn", "split": "val", "way": 5, "shot": 1}
+    task = {"track": "cnn", "split": "val", "way": 5, "shot": 1}
     base = [{**task, "row": "protonet", "scored_by": "protonet", "seed": s, "values": [0.2, 0.6]} for s in (0, 1)]
     own = [{**task, "row": "gnn", "scored_by": "gnn", "seed": s, "values": [0.4 + 0.2 * s, 0.6]} for s in (0, 1)]
     row = board([*base, *own])[1]
     assert row["seeds"] == {"0": 0.5, "1": 0.6}
     assert (row["accuracy"], row["difference"]) == (pytest.approx(0.55), pytest.approx(0.15))
     assert "difference" not in board([base[0], *own])[1]  # a seed without its ProtoNet
+
+
+def test_a_track_of_another_study_is_refused(study: leaderboard.Study, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        leaderboard.main(["relations", "train", "protonet", "--track", "glyphs"])
+    assert "--track glyphs: relations has cnn" in capsys.readouterr().err

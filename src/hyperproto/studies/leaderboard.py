@@ -1,17 +1,19 @@
-"""A leaderboard of few-shot methods for relations: each tuned alike, trained for the same CPU time, on one encoder.
+"""A leaderboard of few-shot methods: each tuned alike, trained for the same CPU time, on one encoder.
 
     python -m hyperproto.studies.leaderboard relations tune protonet hyperproto gnn snail-5shot --minutes 2
     python -m hyperproto.studies.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
-    python -m hyperproto.studies.leaderboard relations train protonet --encoder minilm --minutes 25
+    python -m hyperproto.studies.leaderboard relations train protonet --track minilm --minutes 25
     python -m hyperproto.studies.leaderboard relations score --episodes 2000 --few mlman=300 \\
         --json results/leaderboard-relations.json
+    python -m hyperproto.studies.leaderboard images train matchingnet imp relationnet --track omniglot
 
-`tune` trains four pairs of learning rate and temperature, each the recipe's own or three times that, without 16 of the
-64 training relations, measures them there, and notes the best in results/leaderboard-relations-choices.json. `train`
-takes that pair, or the recipe's own where there is none, and all 64 relations: it chooses nothing. A step is timed
-first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below
-runs/leaderboard-relations, a killed one goes on, a finished one stays. Two processes may work on different rows.
-`score` evaluates every finished run on the same episodes and keeps what it has scored.
+A track is an encoder and the data that it is trained on. `tune` trains four pairs of learning rate and temperature,
+each the recipe's own or three times that, measures them on classes that are not reported (of relations, 16 held out of
+the 64 training relations; of images, the validation split), and notes the best in results/leaderboard-STUDY-
+choices.json. `train` takes that pair, or the recipe's own where there is none: it chooses nothing. A step is timed
+first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below runs/leaderboard-STUDY, a
+killed one goes on, a finished one stays. Two processes may work on different rows. `score` evaluates every finished run
+on the same episodes and keeps what it has scored.
 """
 
 import argparse
@@ -35,43 +37,85 @@ from hyperproto.recipes import Recipe
 from hyperproto.registry import keywords
 from hyperproto.studies.equal_time import TIMING, OnShare, Plan
 from hyperproto.studies.leaderboard_page import page
-from hyperproto.studies.leaderboard_scores import COLUMNS, QUERY, SEED, Column, Scorer, board, entries
+from hyperproto.studies.leaderboard_scores import (
+    QUERY,
+    SEED,
+    UNEQUAL,
+    UNEQUAL_OF_TWENTY,
+    Column,
+    Scorer,
+    Shapes,
+    board,
+    columns_of,
+    entries,
+)
 from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training import Run, load_recipe
 
 FACTORS = (1.0, 3.0)  # of a recipe's learning rates, and of its temperature
 PAIR = ("rate", "temperature")
-HELD_OUT = "fewrel:,holdout=16"
 TUNED_ON, REPORTED_AFTER = 400, 200  # episodes of the one validation of a run, at its end
 
 
 @dataclass(frozen=True)
-class Study:
-    """Which recipe files there are, by encoder, and where runs and choices lie."""
+class Track:
+    """An encoder on a data set: its recipe file, what is reported, and what pairs are chosen on."""
 
-    recipes: dict[str, str]
+    title: str
+    recipes: str
+    data: str  # reported, in the splits of the columns
+    held_out: str  # data whose split val has classes that are not reported
+    columns: Sequence[Column]
+    minutes: float  # of training
+
+
+@dataclass(frozen=True)
+class Study:
+    """Tracks by name, and where runs and choices lie."""
+
+    title: str
+    chosen_on: str  # in words
+    tracks: dict[str, Track]
     runs: Path
     choices: Path
-    data: str  # reported, in the splits of the columns
-    columns: Sequence[Column]
-    held_out: str  # data without some of the training classes, which are its split val
-    minutes: dict[str, float]  # of training, by encoder
 
-    def folder(self, encoder: str, row: str, seed: int) -> Path:
+    def folder(self, track: str, row: str, seed: int) -> Path:
         """Where a run lies."""
-        return self.runs / f"{encoder}-{row}-seed-{seed}"
+        return self.runs / f"{track}-{row}-seed-{seed}"
+
+
+def _relations(title: str, recipes: str, minutes: float) -> Track:
+    shapes: Shapes = [(5, 1), (5, 5), (5, UNEQUAL), (10, 5)]
+    columns = columns_of(("val", "val_pubmed"), shapes)
+    return Track(title, recipes, "fewrel", "fewrel:,holdout=16", columns, minutes)
+
+
+def _images(title: str, name: str) -> Track:
+    shapes: Shapes = [(5, 1), (5, 5), (5, UNEQUAL_OF_TWENTY), (20, 1), (20, 5)]
+    return Track(title, name, name, name, columns_of(("test",), shapes), 5.0)
 
 
 STUDIES = {
     "relations": Study(
-        recipes={"cnn": "fewrel-cnn", "minilm": "fewrel-minilm"},
+        title="Relations",
+        chosen_on="relations held out of the training set",
+        tracks={
+            "cnn": _relations("CNN with GloVe", "fewrel-cnn", 8.0),
+            "minilm": _relations("MiniLM, fine-tuned", "fewrel-minilm", 25.0),
+        },
         runs=Path("runs/leaderboard-relations"),
         choices=Path("results/leaderboard-relations-choices.json"),
-        data="fewrel",
-        columns=COLUMNS,
-        held_out=HELD_OUT,
-        minutes={"cnn": 8.0, "minilm": 25.0},
-    )
+    ),
+    "images": Study(
+        title="Images",
+        chosen_on="the validation split",
+        tracks={
+            "glyphs": _images("Conv4 on glyphs", "glyphs"),
+            "omniglot": _images("Conv4 on Omniglot", "omniglot"),
+        },
+        runs=Path("runs/leaderboard-images"),
+        choices=Path("results/leaderboard-images-choices.json"),
+    ),
 }
 
 
@@ -90,12 +134,13 @@ def pairs_of(recipe: Recipe) -> list[tuple[float, float]]:
     return list(product(FACTORS, FACTORS if has_temperature else (1.0,)))
 
 
-def tune(study: Study, encoder: str, row: str, minutes: float, start_share: float, on_share: OnShare) -> dict[str, Any]:
+def tune(study: Study, track: str, row: str, minutes: float, start_share: float, on_share: OnShare) -> dict[str, Any]:
     """Train every pair on the other classes, measure it on those held out, and note the best one."""
-    name = f"{study.recipes[encoder]}:{row}"
-    data = [f"data.spec={study.held_out}", "data.split=train", "validation.split=val"]
+    own = study.tracks[track]
+    name = f"{own.recipes}:{row}"
+    data = [f"data.spec={own.held_out}", "data.split=train", "validation.split=val"]
     recipe = load_recipe(name, data)
-    base = study.runs / "tuning" / f"{encoder}-{row}"
+    base = study.runs / "tuning" / f"{track}-{row}"
     pairs = pairs_of(recipe)
     first = recipe.stage_before
     same_data = first is not None and load_recipe(first.recipe).data == load_recipe(name).data
@@ -116,12 +161,12 @@ def tune(study: Study, encoder: str, row: str, minutes: float, start_share: floa
     task = recipe.validation
     timing = read_json(base / TIMING)
     found = {
-        "encoder": encoder,
+        "track": track,
         "row": row,
         "rate": best["rate"],
         "temperature": best["temperature"],
         "tried": tried,
-        "data": study.held_out,
+        "data": own.held_out,
         "split": "val",
         "way": task.way,
         "shot": task.shot,
@@ -147,10 +192,10 @@ def _tried(plan: Plan, on_share: OnShare) -> dict[str, Any]:
 def _note(study: Study, found: dict[str, Any]) -> None:
     """Add a choice to the file of choices, in the place of an older one."""
     with lock(study.choices.parent, "another process writes results", timeout=60):
-        key = found["encoder"], found["row"]
-        rows = [row for row in _choices(study) if (row["encoder"], row["row"]) != key] + [found]
-        rows.sort(key=lambda row: (row["encoder"], row["row"]))
-        command = "python -m hyperproto.studies.leaderboard relations tune ROW ..."
+        key = found["track"], found["row"]
+        rows = [row for row in _choices(study) if (row["track"], row["row"]) != key] + [found]
+        rows.sort(key=lambda row: (row["track"], row["row"]))
+        command = f"python -m hyperproto.studies.leaderboard {study.title.lower()} tune ROW ..."
         write_results(study.choices, {"command": command, "results": rows})
 
 
@@ -159,23 +204,24 @@ def _choices(study: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def choice_of(study: Study, encoder: str, row: str) -> dict[str, Any] | None:
+def choice_of(study: Study, track: str, row: str) -> dict[str, Any] | None:
     """The pair chosen for a row, or for a row of its method (of 5 shots if there is one); None: the recipe's own."""
-    found = {entry["row"]: entry for entry in _choices(study) if entry["encoder"] == encoder}
+    found = {entry["row"]: entry for entry in _choices(study) if entry["track"] == track}
     if row in found:
         return found[row]
-    method = load_recipe(f"{study.recipes[encoder]}:{row}").method.name
-    siblings = [name for name in found if load_recipe(f"{study.recipes[encoder]}:{name}").method.name == method]
+    recipes = study.tracks[track].recipes
+    method = load_recipe(f"{recipes}:{row}").method.name
+    siblings = [name for name in found if load_recipe(f"{recipes}:{name}").method.name == method]
     siblings.sort(key=lambda name: (not name.endswith("-5shot"), name))
     return found[siblings[0]] if siblings else None
 
 
 def train_row(
-    study: Study, encoder: str, row: str, seed: int, minutes: float, start_share: float, on_share: OnShare
+    study: Study, track: str, row: str, seed: int, minutes: float, start_share: float, on_share: OnShare
 ) -> Run:
     """Train a row on all training classes with the pair chosen for it."""
-    name, folder = f"{study.recipes[encoder]}:{row}", study.folder(encoder, row, seed)
-    chosen = choice_of(study, encoder, row)
+    name, folder = f"{study.tracks[track].recipes}:{row}", study.folder(track, row, seed)
+    chosen = choice_of(study, track, row)
     pair = {"rate": 1.0, "temperature": 1.0} if chosen is None else {key: chosen[key] for key in PAIR}
     changes = [f"training.seed={seed}", f"validation.episodes={REPORTED_AFTER}"]
     changes += pair_changes(load_recipe(name), **pair)
@@ -195,18 +241,22 @@ def train_row(
 
 def score(study: Study, episodes: int, few: Mapping[str, int], path: Path | None, command: str) -> None:
     """Score every finished run, show the tables, and write them."""
-    scorer = Scorer(study.data, study.runs / "scores", episodes, few, study.columns)
+    scorers = {
+        name: Scorer(track.data, study.runs / "scores", episodes, few, track.columns)
+        for name, track in study.tracks.items()
+    }
     with _one_thread(), progress_bar("score") as show:
-        runs = entries(study.runs, list(study.recipes))
+        runs = entries(study.runs, list(study.tracks))
         if not runs:
             raise SystemExit(f"{study.runs}: no finished run; begin with train")
         scored = []
         for number, entry in enumerate(runs):
             show(number, len(runs), entry.folder.name)
-            scored += scorer.score(entry, partial(show, number, len(runs)))
+            scored += scorers[entry.track].score(entry, partial(show, number, len(runs)))
     rows = board(scored)
     facts = {"episodes": episodes, "query": QUERY, "seed": SEED}
-    text = page(rows, command, facts)
+    titles = {name: track.title for name, track in study.tracks.items()}
+    text = page(rows, command, facts, title=study.title, titles=titles, chosen_on=study.chosen_on)
     Console(width=250, highlight=False).print(text, markup=False, soft_wrap=True)
     if path is not None:
         write_results(path, {"command": command, **facts, "results": rows})
@@ -261,11 +311,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("study", choices=STUDIES)
     commands = parser.add_subparsers(dest="command", required=True)
+    tracks = [name for study in STUDIES.values() for name in study.tracks]
     for command in ("tune", "train"):
         own = commands.add_parser(command)
         own.add_argument("rows", nargs="+", metavar="ROW", help="of the recipe file")
-        own.add_argument("--encoder", choices=STUDIES["relations"].recipes, default="cnn")
-        own.add_argument("--minutes", type=float, help="CPU minutes of each run: 2 to tune; 8, or 25 for MiniLM")
+        own.add_argument("--track", choices=tracks, help="the study's first, unless given")
+        own.add_argument("--minutes", type=float, help="CPU minutes of each run: a quarter of the track's to tune")
         own.add_argument("--start-share", type=float, default=1 / 3, help="of the minutes, for a first stage")
         if command == "train":
             own.add_argument("--seed", type=int, default=0)
@@ -282,14 +333,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         score(study, options.episodes, dict(options.few), options.json, command)
         return
 
+    track = options.track or next(iter(study.tracks))
+    if track not in study.tracks:
+        parser.error(f"--track {track}: {options.study} has {', '.join(study.tracks)}")
+    full = study.tracks[track].minutes
+
     def tuned(row: str, on_share: OnShare) -> str:
-        found = tune(study, options.encoder, row, options.minutes or 2.0, options.start_share, on_share)
+        found = tune(study, track, row, options.minutes or full / 4, options.start_share, on_share)
         tried = ", ".join(f"{p['rate']:g} x {p['temperature']:g}: {_percent(p['accuracy'])}" for p in found["tried"])
         return f"{row}: rate x {found['rate']:g}, temperature x {found['temperature']:g} ({tried})"
 
     def trained(row: str, on_share: OnShare) -> str:
-        minutes = options.minutes or study.minutes[options.encoder]
-        run = train_row(study, options.encoder, row, options.seed, minutes, options.start_share, on_share)
+        run = train_row(study, track, row, options.seed, options.minutes or full, options.start_share, on_share)
         timing = json.loads((run.folder / TIMING).read_bytes())
         accuracy = _percent(run.best_validation()["accuracy"])
         return f"{run.folder}: {timing['steps']:,} steps of {timing['seconds_a_step']:.3f} s, {accuracy} at the end"

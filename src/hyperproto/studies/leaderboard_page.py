@@ -1,31 +1,31 @@
-"""The page of a leaderboard: accuracies, differences to ProtoNet, and what each row cost, by encoder."""
+"""The page of a leaderboard: accuracies, differences to ProtoNet, and what each row cost, by track."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
-TITLES = {"cnn": "CNN with GloVe", "minilm": "MiniLM, fine-tuned"}
 NOTES = """\
 Every run has about the same CPU time on one thread, and the number of steps follows from the time of a step. Learning
-rate and temperature are one of four pairs, chosen on relations held out of the training set (each one's accuracy and
-CPU minutes: leaderboard-relations-choices.json), or the recipe's own where the costs say so; nothing is chosen on the
-splits reported here. Methods that are missing were not trained yet. ± is half a 95 % interval over episodes; the second
-number of a cell is the paired difference to ProtoNet of the same encoder and seed on the same episodes. An
-empty cell: the method serves no such episodes. Rows of `cosine`, `simpleshot`, `nearest` and `logistic` score the
-encoder of ProtoNet's run. A number in square brackets says that only so many of the episodes were
-scored; the difference is on those."""
+rate and temperature are one of four pairs, chosen on {chosen_on} (each one's accuracy and CPU minutes:
+leaderboard-{study}-choices.json), or the recipe's own where the costs say so; nothing is chosen on the episodes
+reported here. ± is half a 95 % interval over episodes; the second number of a cell is the paired difference to ProtoNet
+of the same track and seed on the same episodes. An empty cell: the method serves no such episodes. Rows of `cosine`,
+`simpleshot`, `nearest` and `logistic` score the encoder of ProtoNet's run. A number in square brackets says that only
+so many of the episodes were scored; the difference is on those."""
 
 
-def page(rows: Sequence[Row], command: str, facts: Row) -> str:
-    """Markdown of all tables."""
-    parts = ["# Relations: methods side by side", "", f"`{command}`", ""]
+def page(
+    rows: Sequence[Row], command: str, facts: Row, *, title: str, titles: Mapping[str, str], chosen_on: str
+) -> str:
+    """Markdown of all tables; `titles` are those of the tracks, `chosen_on` says in words what pairs are chosen on."""
+    parts = [f"# {title}: methods side by side", "", f"`{command}`", ""]
     parts += [
         f"{facts['episodes']:,} episodes a column, {facts['query']} queries a class, episode seed {facts['seed']}."
     ]
-    parts += ["", NOTES, ""]
-    for encoder in dict.fromkeys(row["encoder"] for row in rows):
-        own = [row for row in rows if row["encoder"] == encoder]
-        parts += [f"## {TITLES.get(encoder, encoder)}", ""]
+    parts += ["", NOTES.format(chosen_on=chosen_on, study=title.lower()), ""]
+    for track in dict.fromkeys(row["track"] for row in rows):
+        own = [row for row in rows if row["track"] == track]
+        parts += [f"## {titles[track]}", ""]
         for split in dict.fromkeys(row["split"] for row in own):
             parts += [f"### {split}", "", *_lines(accuracy_cells([row for row in own if row["split"] == split])), ""]
         parts += ["### Cost", "", *_lines(cost_cells(own)), ""]

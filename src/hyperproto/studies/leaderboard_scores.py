@@ -26,22 +26,26 @@ from hyperproto.training.selection import run_source, select
 
 Shot = int | list[int]
 Column = tuple[str, int, Shot]  # split, way, shots
+Shapes = Sequence[tuple[int, Shot]]  # way, shots
 UNEQUAL = [1, 1, 2, 5, 20]
-COLUMNS: list[Column] = [
-    (split, way, shot) for split in ("val", "val_pubmed") for way, shot in ((5, 1), (5, 5), (5, UNEQUAL), (10, 5))
-]
+UNEQUAL_OF_TWENTY = [1, 1, 2, 5, 10]  # for classes of twenty items
 QUERY, SEED = 5, 0
 BASE = "protonet"  # what rows are compared with
 BASELINES = ("cosine", "simpleshot", "nearest", "logistic")  # scored on ProtoNet's encoder, too
 FITS = ("paper", "unbiased", "bayes")  # closed forms of a method that has them
 
 
+def columns_of(splits: Sequence[str], shapes: Shapes) -> list[Column]:
+    """Episodes of every shape in every split."""
+    return [(split, way, shot) for split in splits for way, shot in shapes]
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A finished run of a leaderboard, by its folder `ENCODER-ROW-seed-SEED`."""
+    """A finished run of a leaderboard, by its folder `TRACK-ROW-seed-SEED`."""
 
     folder: Path
-    encoder: str
+    track: str
     row: str
     seed: int
 
@@ -88,20 +92,20 @@ def _seconds(timing: dict[str, Any]) -> float:
     return float(timing.get("training_seconds_a_step") or timing.get("seconds_a_step") or 0.0)
 
 
-def entries(runs: Path, encoders: Sequence[str]) -> list[Entry]:
+def entries(runs: Path, tracks: Sequence[str]) -> list[Entry]:
     """Find the finished runs: ProtoNet's first, which others are compared with."""
-    pattern = re.compile(rf"({'|'.join(encoders)})-(.+)-seed-(\d+)")
+    pattern = re.compile(rf"({'|'.join(tracks)})-(.+)-seed-(\d+)")
     found = []
     for folder in sorted(runs.glob("*-seed-*")):
         match = pattern.fullmatch(folder.name)
         if match and is_finished(Run(folder)):
             found.append(Entry(folder, match[1], match[2], int(match[3])))
-    order = {encoder: number for number, encoder in enumerate(encoders)}
-    return sorted(found, key=lambda entry: (order[entry.encoder], entry.row != BASE, entry.row, entry.seed))
+    order = {track: number for number, track in enumerate(tracks)}
+    return sorted(found, key=lambda entry: (order[entry.track], entry.row != BASE, entry.row, entry.seed))
 
 
 def saw(recipe: Recipe) -> str:
-    """What a run saw besides the labelled training relations: unlabelled text, names, a first stage."""
+    """What a run saw besides the labelled training classes: unlabelled text, names, a first stage."""
     content = recipe.model_dump(mode="json")
     words = []
     for section in ("unlabelled", "names"):
@@ -130,7 +134,7 @@ class Scorer:
     kept: Path  # where accuracies lie
     episodes: int
     few: Mapping[str, int]
-    columns: Sequence[Column] = tuple(COLUMNS)
+    columns: Sequence[Column]
 
     def score(self, entry: Entry, note: Callable[[str], None]) -> list[dict[str, Any]]:
         """Every contender of a run in every column that it serves: kept, or computed and kept."""
@@ -167,7 +171,7 @@ class Scorer:
             kept["parameters"] = parameters(own[0][1])
             _keep(path, kept)
         for row in kept["scores"].values():
-            who = {"encoder": entry.encoder, "row": entry.row, "seed": entry.seed, **kept["parameters"]}
+            who = {"track": entry.track, "row": entry.row, "seed": entry.seed, **kept["parameters"]}
             yield {**who, **entry.facts(), **row}
 
     def _pool(self, split: str) -> Pool:
@@ -265,17 +269,17 @@ def board(scored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, ...], dict[int, dict[str, Any]]] = {}
     for row in scored:
         title = _title((row["split"], row["way"], row["shot"]))
-        key = row["encoder"], row["row"], row["scored_by"], row["split"], title
+        key = row["track"], row["row"], row["scored_by"], row["split"], title
         groups.setdefault(key, {})[row["seed"]] = row
     found = []
-    for (encoder, _, _, split, title), by_seed in groups.items():
+    for (track, _, _, split, title), by_seed in groups.items():
         first = next(iter(by_seed.values()))
         values = np.stack([row["values"] for row in by_seed.values()])  # (seeds, episodes)
         mean, ci95 = mean_interval(values.mean(0))
         new = {key: value for key, value in first.items() if key not in ("values", "seed")}
         new |= {"column": f"{split} {title}", "accuracy": round(mean, 5), "ci95": _rounded(ci95)}
         new["seeds"] = {str(seed): round(float(np.mean(row["values"])), 5) for seed, row in by_seed.items()}
-        base = groups.get((encoder, BASE, BASE, split, title), {})
+        base = groups.get((track, BASE, BASE, split, title), {})
         count = values.shape[1]
         if all(seed in base and len(base[seed]["values"]) >= count for seed in by_seed):
             same = np.stack([base[seed]["values"][:count] for seed in by_seed])
