@@ -1,0 +1,112 @@
+"""Matching networks: the label of a query is a mixture of the support's labels, weighted by a softmax of cosines."""
+
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from hyperproto.errors import ConfigError
+from hyperproto.methods.base import LEAST_TEMPERATURE, Group, Method
+from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.task import Task
+from hyperproto.regions.arrays import unit
+
+
+class MatchingNet(Method):
+    """Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016.
+
+    The probability of a class is the attention that its examples get: a softmax over the whole support of `scale` times
+    the cosine with the query. The score of a class is its part of that sum, the logsumexp over its examples; a class
+    with more examples has more of it, unless `balance` subtracts the logarithm of their number.
+
+    `fce = True` embeds both sides in the context of the support: a bidirectional LSTM over the support, in its order
+    (shuffled in training), and an LSTM that reads the support by attention `steps` times for each query. `width` puts
+    a linear layer before everything: the LSTMs are as wide as the vectors.
+
+    Reconstruction: the paper has no scale, the code of Chen et al. (2019) 100 behind a ReLU of the cosine (`relu=True,
+    scale=100, learn_scale=False`) and as many steps as there are support examples; here the scale is learned from 10,
+    and `steps` is 5. `width` and `balance` are ours.
+    """
+
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
+
+    def __init__(
+        self,
+        *,
+        scale: float = 10.0,
+        learn_scale: bool = True,
+        relu: bool = False,
+        balance: bool = False,
+        fce: bool = False,
+        steps: int = 5,
+        width: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if not LEAST_TEMPERATURE <= scale <= 1 / LEAST_TEMPERATURE:
+            raise ConfigError(f"scale {scale} must be a number above 0, such as 10.0")
+        if steps < 0 or (width is not None and width < 1):
+            raise ConfigError(f"steps {steps} must be 0 or more, and width {width} at least 1")
+        [size] = self.feature_shape
+        self.relu, self.balance, self.fce, self.steps = relu, balance, fce, steps
+        self.log_scale = nn.Parameter(torch.tensor(log(scale)), requires_grad=learn_scale)
+        self.narrow = nn.Identity() if width is None else nn.Linear(size, width)
+        self.context = nn.ModuleDict()
+        if fce:
+            self.traits = self.traits - {"untrained"}
+            size = width or size
+            self.context["support"] = nn.LSTM(size, size, batch_first=True, bidirectional=True)
+            self.context["query"] = nn.LSTMCell(2 * size, size)
+
+    def scores(self, task: Task) -> Tensor:
+        """Score by the cosines with the examples of each class, summed as the softmax sums them, (B, Q, N)."""
+        support, query = self.narrow(task.support), self.narrow(task.query)
+        real = task.support_y >= 0  # (B, S)
+        if self.fce:
+            support = self.read_support(support, real)
+        directions, members = unit(support), task.members().bool()  # (B, S, D), (B, S, N)
+        few = task.counts().clamp(min=1).log()[:, None] if self.balance else 0.0  # (B, 1, N)
+
+        def score(query: Tensor) -> Tensor:
+            if self.fce:
+                query = self.read_query(query, support, real)
+            cosine: Tensor = unit(query) @ directions.mT  # (B, Q, S)
+            match = self.log_scale.exp() * (cosine.relu() if self.relu else cosine)
+            others = ~members.mT[:, :, None]  # (B, N, 1, S)
+            sums = [match.masked_fill(others[:, n], -torch.inf).logsumexp(-1) for n in range(task.way)]
+            return torch.stack(sums, -1) - few
+
+        states = 8 * query.shape[-1] if self.fce else 0  # of the LSTM: inputs, gates, cell
+        return in_blocks(score, query, states + 3 * support.shape[1])
+
+    def read_support(self, support: Tensor, real: Tensor) -> Tensor:
+        """Add to each support vector what a bidirectional LSTM says of it, g (B, S, D); padding is passed over."""
+        rank = torch.rand(real.shape, device=real.device) if self.training else torch.zeros_like(support[..., 0])
+        order = rank.masked_fill(~real, torch.inf).argsort(dim=1, stable=True)[..., None].expand_as(support)
+        rows = support.gather(1, order)  # real ones first
+        packed = pack_padded_sequence(rows, real.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        read, _ = pad_packed_sequence(self.context["support"](packed)[0], batch_first=True, total_length=real.shape[1])
+        forward, backward = read.chunk(2, -1)  # (B, S, D) each
+        return support + torch.zeros_like(support).scatter(1, order, forward + backward)
+
+    def read_query(self, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
+        """Embed queries (B, Q, D) by `steps` of an LSTM that attends to the support g (B, S, D)."""
+        hidden, cell = query, torch.zeros_like(query)
+        for _ in range(self.steps):
+            share = masked_softmax(hidden @ support.mT, real[:, None])  # (B, Q, S)
+            read = torch.cat([query, share @ support], -1).flatten(0, 1)  # (B Q, 2 D)
+            states = self.context["query"](read, (hidden.flatten(0, 1), cell.flatten(0, 1)))
+            hidden, cell = states[0].view_as(query) + query, states[1].view_as(query)
+        return hidden
+
+    def param_groups(self) -> dict[str, Group]:
+        """The LSTMs and the linear layer before them, where there are any: `head`."""
+        params = [*self.narrow.parameters(), *self.context.parameters()]
+        return {"head": Group(params)} if params else {}
+
+    def monitor(self) -> dict[str, float | list[float]]:
+        """The scale of the cosines."""
+        return {"scale": float(self.log_scale.detach().exp())}
