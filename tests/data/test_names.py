@@ -1,13 +1,17 @@
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hyperproto.data import Pool
+from hyperproto.data.filetree import FileTree
+from hyperproto.data.miniimagenet import NAMES as NAMES_BY_ID
+from hyperproto.data.miniimagenet import SPLITS
 from hyperproto.data.names import class_texts, known_texts, label_text
-from hyperproto.errors import DataError
+from hyperproto.errors import ConfigError, DataError
 
 NAMES = {"P6": ["head of government", "head of the executive power"], "P17": ["country", "No description defined"]}
 
@@ -35,6 +39,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("Cause-Effect(e2,e1)", "Cause Effect from second to first"),
         ("is_normal_tissue_origin_of_disease", "is normal tissue origin of disease"),
         ("Other", "Other"),
+        ("n01532829", "house finch"),
+        ("n02457408", "three-toed sloth"),
+        ("n00000000", ""),
+        ("n0153282", "n0153282"),
+        ("004.Groove_billed_Ani", "groove billed ani"),
+        ("004.", "004."),
         ("-", ""),
     ],
 )
@@ -86,6 +96,38 @@ def test_a_source_without_any_text_is_refused(tmp_path: Path, monkeypatch: pytes
         DataError, match=r"'descriptions' has no text of any of the 2 classes of fewrel .*data get fewrel"
     ):
         texts("descriptions", pool_of("P6", "P17"))
+
+
+@pytest.mark.parametrize("spec", ["omniglot", "omniglot:,split=vinyals", "glyphs", "glyphs:3"])
+def test_characters_have_no_names_with_a_meaning(spec: str, tmp_path: Path) -> None:
+    pool = pool_of("Greek/character01/rot000", "Greek/character02/rot000", name=spec)
+    name = spec.partition(":")[0]
+    with pytest.raises(ConfigError, match=rf"the classes of {name} are characters, and their labels no words .*a file"):
+        texts("labels", pool)
+    path = tmp_path / "names.json"
+    path.write_text(json.dumps({"Greek/character01/rot000": "alpha"}))
+    assert texts(str(path), pool) == ("alpha", None)
+
+
+def test_ids_of_unknown_classes_have_no_text() -> None:
+    assert texts("labels", pool_of("n02129165", "n99999999")) == ("lion", None)
+    with pytest.raises(DataError, match=r"'labels' has no text of any of the 1 classes .*or name a file"):
+        texts("labels", pool_of("n99999999"))
+
+
+@pytest.mark.data
+def test_the_real_classes_have_names() -> None:
+    data = Path(os.environ.get("HYPERPROTO_DATA", ""))
+    if not all((data / name).is_dir() for name in ("miniimagenet", "cub")):
+        pytest.skip("HYPERPROTO_DATA names no folder with miniimagenet and cub")
+    tree = FileTree(data / "miniimagenet", archives=True)
+    lists = [tree.read(name).decode() for split in SPLITS for name in tree.names if name.endswith(f"{split}.csv")]
+    ids = [dict.fromkeys(line.rpartition(",")[2] for line in text.splitlines()[1:]) for text in lists]
+    assert [len(each) for each in ids] == [64, 16, 20]
+    assert {name for each in ids for name in each} == NAMES_BY_ID.keys()
+    birds = [name for split in SPLITS for name in json.loads((data / "cub" / f"{split}.json").read_text())]
+    assert len(birds) == 200
+    assert all(re.fullmatch("[a-z ]+", label_text(name)) for name in birds)
 
 
 @pytest.mark.skipif(

@@ -58,6 +58,10 @@ def test_relation_cnn(output: str, learn_words: bool, word_vectors: str) -> None
     check_encoder(cls, RELATIONS, vectors=word_vectors, filters=5, output=output, learn_words=learn_words, dropout=0.1)
 
 
+def test_glove(word_vectors: str) -> None:
+    check_encoder(ENCODERS.get("glove"), TEXTS, vectors=word_vectors)
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("output", ["vectors", "maps"])
 def test_transformers(frozen: bool, output: str, bert: str) -> None:

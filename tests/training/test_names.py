@@ -170,6 +170,7 @@ def test_a_recipe_without_names_is_refused(frozen: Recipe, tmp_path: Path) -> No
         ("names.sorce='labels'", "names.sorce: .*source"),
         ("names.source=3", "names.source = 3"),
         ("names='labels'", "names = 'labels'"),
+        ("data.spec='omniglot'", "names: the classes of omniglot are characters, and their labels no words"),
     ],
 )
 def test_wrong_sections_are_named(frozen: Recipe, tmp_path: Path, change: str, words: str) -> None:

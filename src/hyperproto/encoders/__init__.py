@@ -28,6 +28,7 @@ ENCODERS = Registry(
     {
         "conv4": "hyperproto.encoders.conv4:Conv4",
         "efficientnet-lite0": "hyperproto.encoders.efficientnet:EfficientNetLite0",
+        "glove": "hyperproto.encoders.glove:GloVe",
         "identity": "hyperproto.encoders.identity:Identity",
         "relation-cnn": "hyperproto.encoders.relation_cnn:RelationCNN",
         "relation-transformer": "hyperproto.encoders.relation_transformer:RelationTransformer",

@@ -191,7 +191,8 @@ class Encoder(nn.Module):
     def read_texts(self, texts: Sequence[str]) -> Tensor:
         """Encode plain texts such as names of classes, one vector each, (n, D'), with gradients."""
         raise ConfigError(
-            f'{type(self).__name__} does not read plain texts; name a sentence encoder: encoder = "minilm" in [names]'
+            f"{type(self).__name__} does not read plain texts; name a sentence encoder: "
+            'encoder = "minilm" or "glove" in [names]'
         )
 
     def forward(self, batch: Any) -> Units:

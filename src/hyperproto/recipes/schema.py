@@ -131,7 +131,8 @@ class Names(Section):
     """`[names]`: which text a class has, and what reads it.
 
     `source` is "labels" (in words), "descriptions" (of Wikidata's relations) or a file .json, `{class: text}`.
-    `encoder` is a sentence encoder, frozen, such as "minilm"; "same" is the encoder that is trained, with gradients.
+    `encoder` is a sentence encoder, frozen, such as "minilm", or "glove", the mean of word vectors; "same" is the
+    encoder that is trained, with gradients.
     """
 
     source: str = "labels"

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from hyperproto.data import Pool
-from hyperproto.data.names import SOURCES
+from hyperproto.data.names import SOURCES, check_source
 from hyperproto.decisions import DECISION_OPTIONS, Decision
 from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
 from hyperproto.encoders.class_names import SAME
@@ -31,7 +31,7 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
             kept = f"{registry.kind}.name=... keeps the recipe's other options"
             found.append(f"{kept}; {registry.kind}={{name='...'}} starts the section anew")
         problems += found
-    recipe = parse(raw, name, problems + _names_problems(raw.get("names")) + _method_problems(raw))
+    recipe = parse(raw, name, problems + _names_problems(raw) + _method_problems(raw))
     method: type[Method] = METHODS.get(recipe.method.name)
     own = "none" if method.transforms is None or "none" in method.transforms else method.transforms[0]
     return recipe.model_copy(update={"transform": recipe.transform or own})
@@ -196,8 +196,9 @@ def _optimiser_problems(
     return problems
 
 
-def _names_problems(section: Any) -> list[str]:
+def _names_problems(raw: dict[str, Any]) -> list[str]:
     """Check where names of classes come from and what reads them; what is not a table of words the schema reports."""
+    section, data = raw.get("names"), raw.get("data")
     if not isinstance(section, dict):
         return []
     source, encoder = section.get("source", SOURCES[0]), section.get("encoder", SAME)
@@ -207,6 +208,11 @@ def _names_problems(section: Any) -> list[str]:
         problems.append(f"names.source: {known}, or the path of a file .json: {{class: text}}")
     if isinstance(encoder, str) and encoder.partition(":")[0] not in (SAME, *ALIASES, *ENCODERS.names()):
         problems.append(f"names.encoder: {unknown_name('encoder', encoder, (SAME, *ALIASES, *ENCODERS.names()))}")
+    if isinstance(data, dict) and isinstance(data.get("spec"), str):
+        try:
+            check_source(source, data["spec"])
+        except ConfigError as error:
+            problems.append(str(error))
     return problems
 
 
