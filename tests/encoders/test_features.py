@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from hyperproto.encoders import Features, FeatureTransform
+from hyperproto.encoders.conv4 import Conv4
 from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 
@@ -69,3 +70,19 @@ def test_ordinary_vectors_are_scaled_as_torch_does() -> None:
     theirs.square().cumsum(-1).sum().backward()  # type: ignore[no-untyped-call]
     assert torch.equal(ours, theirs)
     assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
+
+
+def test_fewer_bits_are_for_training_only() -> None:
+    torch.manual_seed(0)
+    encoder = Conv4(size=16, filters=8)
+    images = torch.randint(256, (6, 1, 16, 16), dtype=torch.uint8)
+    exact, fewer = (Features(encoder, FeatureTransform("unit", (8,)), bfloat16=lower) for lower in (False, True))
+    assert torch.equal(exact.eval()(images).x, fewer.eval()(images).x)
+    a, b = exact.train()(images).x, fewer.train()(images).x
+    assert a.dtype == b.dtype == torch.float32
+    assert not torch.equal(a, b)
+    torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
+    b.square().sum().backward()  # type: ignore[no-untyped-call]
+    assert all(
+        parameter.grad is not None and parameter.grad.dtype == torch.float32 for parameter in encoder.parameters()
+    )

@@ -82,8 +82,8 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
         ),
         (
             "fewrel-minilm:hyperproto",
-            ["encoder.name=relation-cnn"],
-            r"encoder 'relation-cnn' called 'frozen'(.|\n)*encoder\.name=\.\.\. keeps the recipe's other options; "
+            ["encoder.name=identity"],
+            r"encoder 'identity' called 'frozen'(.|\n)*encoder\.name=\.\.\. keeps the recipe's other options; "
             r"encoder=\{name='\.\.\.'\} starts the section anew",
         ),
         ("glyphs:hyperproto", ["method.name=protonet"], "option of method 'protonet' called 'centers'"),

@@ -1,6 +1,7 @@
 """What follows the encoder: the feature transform, and the two together."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -67,11 +68,20 @@ class FeatureTransform(nn.Module):
 class Features(Encoder):
     """An encoder, the transform that follows it and, for training, augmentation: all that methods see of either."""
 
-    def __init__(self, encoder: Encoder, transform: FeatureTransform, augmentation: Augmentation | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        transform: FeatureTransform,
+        augmentation: Augmentation | None = None,
+        *,
+        bfloat16: bool = False,
+    ) -> None:
+        """`bfloat16` computes products of the encoder with fewer bits, in training only."""
         super().__init__()
         self.encoder = encoder
         self.transform = transform
         self.augmentation = augmentation
+        self.bfloat16 = bfloat16
         self.feature_shape = encoder.feature_shape
 
     def prepared(self, pool: Pool) -> Any:
@@ -93,7 +103,11 @@ class Features(Encoder):
         Units that a frozen encoder gave before are only transformed.
         """
         if isinstance(batch, Units):
-            units = batch
-        else:
+            return replace(batch, x=self.transform(batch.x))
+        with self.precision():
             units = self.encoder(batch) if params is None else functional_call(self.encoder, dict(params), (batch,))
-        return replace(units, x=self.transform(units.x))
+        return replace(units, x=self.transform(units.x.float() if self.bfloat16 else units.x))
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Within it, products are computed as a recipe asks for; what runs the encoder's parts itself needs it."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.bfloat16 and self.training else nullcontext()

@@ -151,11 +151,12 @@ class Mixing:
 def mixed_vectors(features: Features, batch: Any, mixing: Mixing) -> Tensor:
     """Encode a batch stage by stage, and mix it on the way: (b, D)."""
     x: Tensor = features.encoder.centred(batch)
-    for layer, stage in enumerate(features.encoder.stages()):
-        if layer == mixing.layer:
-            x = torch.lerp(x.index_select(0, mixing.partner.to(x.device)), x, mixing.share)
-        x = stage(x)
-    vectors: Tensor = features.transform(x)
+    with features.precision():
+        for layer, stage in enumerate(features.encoder.stages()):
+            if layer == mixing.layer:
+                x = torch.lerp(x.index_select(0, mixing.partner.to(x.device)), x, mixing.share)
+            x = stage(x)
+    vectors: Tensor = features.transform(x.float())
     return vectors
 
 

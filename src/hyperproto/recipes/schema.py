@@ -156,7 +156,11 @@ class Optim(Clipping):
 
 
 class Training(Section):
-    """`[training]`: how long, how the learning rate moves, how often to look."""
+    """`[training]`: how long, how the learning rate moves, how often to look.
+
+    `precision = "bfloat16"` computes the encoder's products in training with 8 bits in place of 24: about twice as fast
+    on processors that have such instructions. Weights, losses and evaluation stay as they are.
+    """
 
     steps: PositiveInt
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -165,6 +169,7 @@ class Training(Section):
     decay_every: PositiveInt = 1000
     decay_factor: PositiveFloat = 0.5
     clip_norm: PositiveFloat | None = None
+    precision: Literal["bfloat16"] | None = None
     validate_every: PositiveInt = 100
     patience: PositiveInt | None = None
     checkpoint_every: PositiveInt = 100

@@ -53,7 +53,9 @@ class Learner(Predictor):
             torch.manual_seed(recipe.training.seed)
             encoder: Encoder = make_encoder(recipe.encoder.name, recipe.encoder.options)
             shape = encoder.feature_shape
-            features = Features(encoder, FeatureTransform(recipe.transform or "none", shape), recipe.augmentation)
+            transform = FeatureTransform(recipe.transform or "none", shape)
+            lower = recipe.training.precision == "bfloat16"
+            features = Features(encoder, transform, recipe.augmentation, bfloat16=lower)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
         names = None if recipe.names is None else NameEncoder(recipe.names.source, recipe.names.encoder)
         learner = cls(features, method, make_decision(method, recipe.decision.options), names)
