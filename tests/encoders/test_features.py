@@ -67,7 +67,7 @@ def test_ordinary_vectors_are_scaled_as_torch_does() -> None:
     x, y = (torch.randn(20, 7, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
     ours, theirs = FeatureTransform("unit", (7,))(x), torch.nn.functional.normalize(y, dim=-1)
     ours.square().cumsum(-1).sum().backward()
-    theirs.square().cumsum(-1).sum().backward()  # type: ignore[no-untyped-call]
+    theirs.square().cumsum(-1).sum().backward()
     assert torch.equal(ours, theirs)
     assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
 
@@ -76,13 +76,13 @@ def test_fewer_bits_are_for_training_only() -> None:
     torch.manual_seed(0)
     encoder = Conv4(size=16, filters=8)
     images = torch.randint(256, (6, 1, 16, 16), dtype=torch.uint8)
-    exact, fewer = (Features(encoder, FeatureTransform("unit", (8,)), bfloat16=lower) for lower in (False, True))
+    exact, fewer = (Features(encoder, FeatureTransform("unit", (8,)), fewer_bits=lower) for lower in (False, True))
     assert torch.equal(exact.eval()(images).x, fewer.eval()(images).x)
     a, b = exact.train()(images).x, fewer.train()(images).x
     assert a.dtype == b.dtype == torch.float32
     assert not torch.equal(a, b)
     torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
-    b.square().sum().backward()  # type: ignore[no-untyped-call]
+    b.square().sum().backward()
     assert all(
         parameter.grad is not None and parameter.grad.dtype == torch.float32 for parameter in encoder.parameters()
     )

@@ -74,14 +74,14 @@ class Features(Encoder):
         transform: FeatureTransform,
         augmentation: Augmentation | None = None,
         *,
-        bfloat16: bool = False,
+        fewer_bits: bool = False,
     ) -> None:
-        """`bfloat16` computes products of the encoder with fewer bits, in training only."""
+        """With `fewer_bits` products of the encoder are of bfloat16, in training only."""
         super().__init__()
         self.encoder = encoder
         self.transform = transform
         self.augmentation = augmentation
-        self.bfloat16 = bfloat16
+        self.fewer_bits = fewer_bits
         self.feature_shape = encoder.feature_shape
 
     def prepared(self, pool: Pool) -> Any:
@@ -104,10 +104,11 @@ class Features(Encoder):
         """
         if isinstance(batch, Units):
             return replace(batch, x=self.transform(batch.x))
+        units: Units
         with self.precision():
             units = self.encoder(batch) if params is None else functional_call(self.encoder, dict(params), (batch,))
-        return replace(units, x=self.transform(units.x.float() if self.bfloat16 else units.x))
+        return replace(units, x=self.transform(units.x.float() if self.fewer_bits else units.x))
 
     def precision(self) -> AbstractContextManager[Any]:
         """Within it, products are computed as a recipe asks for; what runs the encoder's parts itself needs it."""
-        return torch.autocast(self.device.type, torch.bfloat16) if self.bfloat16 and self.training else nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if self.fewer_bits and self.training else nullcontext()
