@@ -43,6 +43,7 @@ METHODS = Registry(
         "proto-hatt": "hyperproto.methods.proto_hatt:ProtoHATT",
         "protonet": "hyperproto.methods.protonet:ProtoNet",
         "regrab": "hyperproto.methods.regrab:REGRAB",
+        "relationnet": "hyperproto.methods.relationnet:RelationNet",
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
