@@ -27,6 +27,7 @@ METHODS = Registry(
         "bert-pair": "hyperproto.methods.bert_pair:BertPair",
         "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
+        "covamnet": "hyperproto.methods.covamnet:CovaMNet",
         "gnn": "hyperproto.methods.gnn:GNN",
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
