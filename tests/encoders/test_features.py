@@ -67,7 +67,7 @@ def test_ordinary_vectors_are_scaled_as_torch_does() -> None:
     x, y = (torch.randn(20, 7, generator=torch.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
     ours, theirs = FeatureTransform("unit", (7,))(x), torch.nn.functional.normalize(y, dim=-1)
     ours.square().cumsum(-1).sum().backward()
-    theirs.square().cumsum(-1).sum().backward()
+    theirs.square().cumsum(-1).sum().backward()  # type: ignore[no-untyped-call]
     assert torch.equal(ours, theirs)
     assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
 
