@@ -193,7 +193,7 @@ class Bench:
         else:
             units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
             task = gather_task(units, episodes)
-            if self.cls.needs_unlabelled:
+            if self.build().needs_unlabelled:
                 shape = len(episodes), UNLABELLED
                 task = replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
         return with_names(task, self._class_names(pool))
