@@ -218,7 +218,7 @@ class Bench:
             units = features(features.batch(features.prepared(pool), np.arange(len(pool))))
             items = TaskItems.of(features, pool, episodes) if self.cls.trains_on_items else None
             task = gather_task(units, episodes, items)
-            if self.cls.needs_unlabelled:
+            if self.build().needs_unlabelled:
                 shape = len(episodes), UNLABELLED
                 task = replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
         return with_names(task, self._class_names(pool))

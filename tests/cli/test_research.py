@@ -235,8 +235,9 @@ def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
-        "logistic", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot",
-        "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2", "simpleshot", "snail", "structshot",
+        "imp", "logistic", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
+        "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2", "simpleshot", "snail",
+        "structshot",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
         "conll", "cub", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet", "omniglot",

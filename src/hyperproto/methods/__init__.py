@@ -32,6 +32,7 @@ METHODS = Registry(
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
+        "imp": "hyperproto.methods.imp:IMP",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "matchingnet": "hyperproto.methods.matchingnet:MatchingNet",
         "metanet": "hyperproto.methods.metanet:MetaNet",

@@ -56,7 +56,7 @@ class Method(nn.Module):
     reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
     needs_support: bool = True  # whether training episodes must have a support set
     least_batch: int = 1  # items that `[batches]` must have
-    needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
+    needs_unlabelled: bool = False  # whether training needs items without labels, `task.unlabelled`
     needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     start_temperature: ClassVar[float] = 1.0
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
