@@ -1,5 +1,6 @@
 """Tables of the paper: their numbers, their recipes, and mistakes in them."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,46 @@ def test_the_recipes_of_images_are_the_papers(name: str) -> None:
             assert (recipe.method.options["fit"], recipe.method.options["centers"]) == ("paper", "episode")
             rates = {"hyperproto": 10.0, "hyperproto-cone": 0.1, "hyperproto-gaussian": 0.001}
             assert recipe.optim["radius"].lr == rates[recipe.method.name]
+
+
+def test_wrn_rows_start_from_s2m2_and_simpleshot_from_plain_classification() -> None:
+    """Epochs of 600 batches of 64: 400 with turns, 100 with mixtures as well, both heads handed over."""
+    assert load_recipe("table3:classifier-wrn28_10").paper is not None
+    for table in ("table3", "table4"):
+        for row in read_rows(table):
+            recipe = load_recipe(f"{table}:{row}")
+            if recipe.encoder.name == "wrn28_10" and recipe.episodes is not None:
+                assert recipe.stage_before is not None
+                assert recipe.stage_before.recipe == "table3:s2m2-wrn28_10", row
+                assert recipe.encoder.options == {"dropout": 0.5}
+            assert "plain: without" not in recipe.description
+    for encoder in ("wrn28_10", "resnet12"):
+        first, second = (load_recipe(f"table3:s2m2-{stage}{encoder}") for stage in ("rotation-", ""))
+        assert second.stage_before is not None
+        assert second.stage_before.recipe == f"table3:s2m2-rotation-{encoder}"
+        assert second.stage_before.heads == ["class_head", "turn_head"]
+        assert (first.training.steps, second.training.steps) == (400 * 600, 100 * 600)
+        for recipe, mix in ((first, False), (second, True)):
+            assert recipe.method.options == {"mix": mix, "head": "cosine", "class_norms": True, "temperature": 0.5}
+            assert recipe.batches is not None
+            images = (64 + 64 if mix else 4 * 64) * recipe.training.steps
+            assert f"{images / 1e6:.1f} million images" in recipe.cost
+            assert (recipe.batches.size, recipe.optim["encoder"].name, recipe.optim["encoder"].lr) == (64, "adam", 1e-3)
+            assert recipe.encoder.options == ({"dropout": 0.5} if encoder == "wrn28_10" else {})
+
+
+def test_s2m2_in_cpu_hours_goes_from_small_images_to_large_ones() -> None:
+    rows = [load_recipe(f"miniimagenet-conv4:s2m2{row}") for row in ("-rotation-42px", "-42px", "")]
+    assert [recipe.training.steps for recipe in rows] == [6000, 3000, 3000]
+    assert [recipe.batches.size for recipe in rows if recipe.batches is not None] == [16, 64, 32]
+    assert [recipe.method.options["mix"] for recipe in rows] == [False, True, True]
+    assert ["size=42" in recipe.data.spec for recipe in rows] == [True, True, False]
+    for before, recipe in pairwise(rows):
+        assert recipe.stage_before is not None
+        assert recipe.stage_before.recipe == f"miniimagenet-conv4:{before.name}"
+    assert all("minutes" in recipe.cost for recipe in rows)
+    assert rows[1].stage_before is not None
+    assert rows[1].stage_before.heads == ["class_head", "turn_head", "log_temperature"]
 
 
 def test_the_recipes_of_relations_are_the_papers() -> None:
