@@ -31,6 +31,7 @@ METHODS = Registry(
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
+        "leo": "hyperproto.methods.leo:LEO",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "metanet": "hyperproto.methods.metanet:MetaNet",
         "metanet-conv": "hyperproto.methods.metanet_conv:MetaNetConv",
