@@ -235,7 +235,7 @@ def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
-        "imp", "logistic", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
+        "imp", "leo", "logistic", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
         "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2", "simpleshot", "snail",
         "structshot",
     ]  # fmt: skip

@@ -33,6 +33,7 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "imp": "hyperproto.methods.imp:IMP",
+        "leo": "hyperproto.methods.leo:LEO",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "matchingnet": "hyperproto.methods.matchingnet:MatchingNet",
         "metanet": "hyperproto.methods.metanet:MetaNet",
