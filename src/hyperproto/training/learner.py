@@ -73,7 +73,7 @@ class Learner(Predictor):
 
         A method that reads items, or trains on them, makes its own batches: it gets no other.
         """
-        self.read_pool(pool)
+        self.read_pool(pool, training=True)
         if self.method.reads == "items" or self.method.trains_on_items:
             return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
@@ -125,7 +125,7 @@ class Learner(Predictor):
                 module.train()
         if self.features.encoder.frozen:
             self.features.encoder.eval()
-        self.read_pool(pool)
+        self.read_pool(pool, training=True)
         self.decision.read_labels(pool)
         self.method.setup(pool, self.features)
 
