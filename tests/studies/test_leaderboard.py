@@ -13,7 +13,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender
 from hyperproto.studies import equal_time, leaderboard, leaderboard_scores
 from hyperproto.studies.equal_time import Plan, is_finished, of_length, seconds_a_step
-from hyperproto.studies.leaderboard_scores import Column, board, saw, serves
+from hyperproto.studies.leaderboard_scores import Column, board, entries, saw, serves
 from hyperproto.training import Run, load_recipe
 
 RECIPE = """
@@ -274,3 +274,15 @@ def test_a_track_of_another_study_is_refused(study: leaderboard.Study, capsys: p
     with pytest.raises(SystemExit):
         leaderboard.main(["relations", "train", "protonet", "--track", "glyphs"])
     assert "--track glyphs: relations has cnn" in capsys.readouterr().err
+
+
+def test_rows_that_start_alike_share_the_first_stage(study: leaderboard.Study) -> None:
+    path = Path(study.tracks["cnn"].recipes)
+    row = '[[row]]\nname = "{}"\nstart = "{}:hyperproto"\nmethod = {{ name = "cosine", learn_temperature = true }}\n'
+    path.write_text(path.read_text() + row.format("first", path) + row.format("second", path))
+    leaderboard.main(["relations", "train", "first", "second", "--minutes", "0.2", "--start-share", "0.5"])
+    starts = sorted(folder.name for folder in study.runs.glob("*-start"))
+    assert starts == ["small-hyperproto-0.1-minutes-seed-0-start"]
+    found = {entry.row: entry.facts() for entry in entries(study.runs, ["cnn"])}
+    assert [found[row]["first_stage_steps"] for row in ("first", "second")] == [12, 12]
+    assert found["first"]["steps"] == 12

@@ -33,7 +33,7 @@ from hyperproto.errors import BusyError, ConfigError, HyperProtoError
 from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.progress import Show, progress_bar
-from hyperproto.recipes import Recipe
+from hyperproto.recipes import Recipe, run_name
 from hyperproto.registry import keywords
 from hyperproto.studies.equal_time import TIMING, OnShare, Plan
 from hyperproto.studies.leaderboard_page import page
@@ -82,6 +82,11 @@ class Study:
     def folder(self, track: str, row: str, seed: int) -> Path:
         """Where a run lies."""
         return self.runs / f"{track}-{row}-seed-{seed}"
+
+    def start_folder(self, recipe: Recipe, seed: int, minutes: float) -> Path:
+        """Where the first stage of a recipe lies: rows that start alike share it."""
+        first = recipe.stage_before
+        return self.runs / f"{'' if first is None else run_name(first.recipe)}-{minutes:.3g}-minutes-seed-{seed}-start"
 
 
 def _relations(title: str, recipes: str, minutes: float) -> Track:
@@ -152,7 +157,7 @@ def tune(study: Study, track: str, row: str, minutes: float, start_share: float,
             folder=base / f"rate-{rate:g}-temperature-{temperature:g}",
             timing=base / TIMING,
             minutes=minutes,
-            start_folder=base / "start",
+            start_folder=base.with_name(study.start_folder(recipe, 0, minutes * start_share).name),
             start_share=start_share,
             start_changes=data if same_data else [],
         )
@@ -224,14 +229,15 @@ def train_row(
     chosen = choice_of(study, track, row)
     pair = {"rate": 1.0, "temperature": 1.0} if chosen is None else {key: chosen[key] for key in PAIR}
     changes = [f"training.seed={seed}", f"validation.episodes={REPORTED_AFTER}"]
-    changes += pair_changes(load_recipe(name), **pair)
+    recipe = load_recipe(name)
+    changes += pair_changes(recipe, **pair)
     plan = Plan(
         recipe=name,
         changes=changes,
         folder=folder,
         timing=folder / TIMING,
         minutes=minutes,
-        start_folder=folder.with_name(f"{folder.name}-start"),
+        start_folder=study.start_folder(recipe, seed, minutes * start_share),
         start_share=start_share,
         start_changes=[f"training.seed={seed}"],
         facts={**pair, "chosen_on": None if chosen is None else chosen["data"]},

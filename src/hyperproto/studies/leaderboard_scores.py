@@ -57,8 +57,7 @@ class Entry:
     @cached_property
     def recipe(self) -> Recipe:
         """What it was trained with."""
-        run = Run(self.folder)
-        return parse(run.read_config()["recipe"], str(run.config))
+        return _recipe_of(Run(self.folder))
 
     @cached_property
     def timing(self) -> dict[str, Any]:
@@ -67,11 +66,11 @@ class Entry:
 
     def facts(self) -> dict[str, Any]:
         """What the training cost, its first stage included, and what it saw."""
-        seconds, first = _seconds(self.timing), _timing(self.folder.with_name(f"{self.folder.name}-start"))
-        total = self.timing["steps"] * seconds + first.get("steps", 0) * _seconds(first)
+        seconds, first = _seconds(self.timing), list(_first_stages(self.recipe))
+        total = sum(stage.get("steps", 0) * _seconds(stage) for stage in (self.timing, *first))
         return {
             "steps": self.timing["steps"],
-            "first_stage_steps": first.get("steps", 0),
+            "first_stage_steps": sum(stage.get("steps", 0) for stage in first),
             "ms_a_step": round(1000 * seconds, 2) if seconds else None,
             "cpu_minutes": round(total / 60, 2) if seconds else None,
             "rate": self.timing.get("rate", 1.0),
@@ -79,6 +78,18 @@ class Entry:
             "chosen_on": self.timing.get("chosen_on"),
             "saw": saw(self.recipe),
         }
+
+
+def _recipe_of(run: Run) -> Recipe:
+    return parse(run.read_config()["recipe"], str(run.config))
+
+
+def _first_stages(recipe: Recipe) -> Iterator[dict[str, Any]]:
+    """Steps and seconds of the runs that a run started from, the last of them first."""
+    while recipe.stage_before is not None and Run(recipe.stage_before.recipe).config.exists():
+        run = Run(recipe.stage_before.recipe)
+        yield _timing(run.folder)
+        recipe = _recipe_of(run)
 
 
 def _timing(folder: Path) -> dict[str, Any]:
