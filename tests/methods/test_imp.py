@@ -339,8 +339,9 @@ def test_training_is_watched() -> None:
 
 def test_what_it_cannot_serve_is_refused() -> None:
     for name in ("sigma", "alpha"):
+        wrong: dict[str, Any] = {name: 0.0}
         with pytest.raises(ConfigError, match=rf"{name} 0\.0 must be a number above 0, such as 0\.1"):
-            build(**{name: 0.0})
+            build(**wrong)
     with pytest.raises(ConfigError, match="passes 0 must be at least 1, and threshold None not below 0"):
         build(passes=0)
     with pytest.raises(ConfigError, match=r"passes 1 must be at least 1, and threshold -1\.0 not below 0"):

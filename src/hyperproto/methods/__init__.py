@@ -24,6 +24,7 @@ METHODS = Registry(
     "method",
     "hyperproto.methods",
     {
+        "baseline-plus": "hyperproto.methods.baseline_plus:BaselinePlus",
         "bert-pair": "hyperproto.methods.bert_pair:BertPair",
         "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
