@@ -49,6 +49,7 @@ METHODS = Registry(
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
+        "variational": "hyperproto.methods.variational:Variational",
     },
     base="hyperproto.methods:Method",
 )
