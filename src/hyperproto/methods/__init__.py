@@ -54,6 +54,7 @@ METHODS = Registry(
         "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
         "traml": "hyperproto.methods.traml:TRAML",
+        "variational": "hyperproto.methods.variational:Variational",
     },
     base="hyperproto.methods:Method",
 )

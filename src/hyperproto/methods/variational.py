@@ -1,0 +1,127 @@
+"""Variational few-shot learning, our reconstruction: a class is a Gaussian that a network infers from its examples."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hyperproto.errors import ConfigError
+from hyperproto.methods.base import Group, Method
+from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.masks import masked_mean
+from hyperproto.methods.task import Task
+
+LOG_VARIANCE = -6.0, 2.0  # limits of what the network infers: without them it runs to -inf on training classes
+
+
+class Variational(Method):
+    """After Zhang et al., "Variational Few-Shot Learning", ICCV 2019: a reconstruction.
+
+    No code was released and the paper's equations are not at hand: all below is our definition of its idea. Two linear
+    layers infer a Gaussian of `latent` independent coordinates from each vector. A class has the mean and variance of
+    the mixture of its examples' Gaussians; a query scores the logarithm of its density with both variances added, up
+    to a constant: `-1/2 sum_l [log(s2 + var) + (mu - m)^2 / (s2 + var)]`.
+
+    Losses: `cls`, cross entropy of the scores; `pull`, `gamma` times the divergence (KL) of a query's Gaussian from its
+    class's, held constant; `prior`, `beta` times that of a class's from the standard normal; each by coordinate. With
+    `samples = T`, training scores the queries by T prototypes drawn of each class in place of the closed form.
+    """
+
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
+
+    def __init__(
+        self, *, latent: int = 64, beta: float = 1e-3, gamma: float = 0.1, samples: int = 0, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        if latent < 1 or samples < 0:
+            raise ConfigError(f"latent {latent} must be at least 1, and samples {samples} 0 or more")
+        if not (beta >= 0 and gamma >= 0):
+            raise ConfigError(f"beta {beta} and gamma {gamma} must not be negative")
+        [size] = self.feature_shape
+        self.latent, self.beta, self.gamma, self.samples = latent, beta, gamma, samples
+        self.mean = nn.Linear(size, latent)
+        self.log_var = nn.Linear(size, latent)
+        nn.init.normal_(self.log_var.weight, std=1e-3)
+        nn.init.zeros_(self.log_var.bias)
+        self._watched: tuple[Tensor, Tensor] | None = None  # variance of the last step's queries, and which are real
+
+    def inferred(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the Gaussian of each vector, (..., L) each."""
+        return self.mean(x), self.log_var(x).clamp(*LOG_VARIANCE).exp()
+
+    def classes(self, task: Task) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each class, (B, N, L) each: the moments of the mixture of its examples' Gaussians.
+
+        A class without examples has those of the prior, 0 and 1.
+        """
+        mean, variance = self.inferred(task.support)  # (B, S, L)
+        members = task.members()  # (B, S, N)
+        share = (members / members.sum(1, keepdim=True).clamp(min=1)).mT  # (B, N, S)
+        center = share @ mean
+        apart = mean - members @ center  # (B, S, L) 0 for one shot
+        spread = share @ (variance + apart**2)
+        return center, torch.where(task.counts()[..., None] > 0, spread, 1.0)
+
+    def scores(self, task: Task) -> Tensor:
+        """Score by the log density of each query, (B, Q, N); sampled in training, if asked to."""
+        return self._scored(task, *self.inferred(task.query), *self.classes(task))
+
+    def loss(self, task: Task) -> dict[str, Tensor]:
+        """Cross entropy, and two divergences."""
+        mean, variance = self.inferred(task.query)  # (B, Q, L)
+        center, spread = self.classes(task)  # (B, N, L)
+        labels = self.labels_of(task)
+        own = labels.clamp(min=0)[..., None].expand(-1, -1, self.latent)
+        of_class = center.detach().gather(1, own), spread.detach().gather(1, own)
+        from_class = divergence(mean, variance, *of_class)  # (B, Q)
+        from_prior = divergence(center, spread, torch.zeros_like(center), torch.ones_like(spread))  # (B, N)
+        self._watched = variance.detach().mean(-1), labels >= 0
+        return {
+            "cls": self.cross_entropy(self._scored(task, mean, variance, center, spread), task),
+            "pull": self.gamma / self.latent * masked_mean(from_class.flatten(), (labels >= 0).flatten(), 0),
+            "prior": self.beta / self.latent * from_prior.mean(),
+        }
+
+    def _scored(self, task: Task, mean: Tensor, variance: Tensor, center: Tensor, spread: Tensor) -> Tensor:
+        drawn = None  # (B, N T, L)
+        if self.training and self.samples:
+            shape = *center.shape[:2], self.samples, self.latent
+            noise = torch.randn(shape, dtype=center.dtype, device=center.device)
+            drawn = (center[:, :, None] + spread.sqrt()[:, :, None] * noise).flatten(1, 2)
+
+        def score(query: Tensor) -> Tensor:
+            mean, variance = query[:, :, None].chunk(2, -1)  # (B, Q, 1, L)
+            if drawn is None:
+                return log_density(mean, center[:, None], spread[:, None] + variance)
+            each = log_density(mean, drawn[:, None], variance)  # (B, Q, N T)
+            each = each.reshape(*each.shape[:2], -1, self.samples)
+            return each.logsumexp(-1) - math.log(self.samples)
+
+        values = 3 * task.way * max(1, 0 if drawn is None else self.samples) * self.latent
+        return in_blocks(score, torch.cat([mean, variance], -1), values)
+
+    def param_groups(self) -> dict[str, Group]:
+        """The two layers, `[optim.heads]`."""
+        return {"heads": Group([*self.mean.parameters(), *self.log_var.parameters()])}
+
+    def monitor(self) -> dict[str, float | list[float]]:
+        """Mean variance of the queries of the last step, and how much they differ in it: easy ones from hard ones."""
+        if self._watched is None:
+            return {}
+        variance, real = self._watched
+        return {
+            "variance": float(variance[real].mean()),
+            "variance_spread": float(variance[real].std(unbiased=False)),
+        }
+
+
+def log_density(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Logarithm of a normal density with independent coordinates, summed over the last axis, without its constant."""
+    return -0.5 * (variance.log() + (x - mean) ** 2 / variance).sum(-1)
+
+
+def divergence(mean: Tensor, variance: Tensor, of_mean: Tensor, of_variance: Tensor) -> Tensor:
+    """KL(N(mean, variance) || N(of_mean, of_variance)), summed over the last axis."""
+    ratio = (variance + (mean - of_mean) ** 2) / of_variance
+    return 0.5 * ((of_variance / variance).log() + ratio - 1).sum(-1)
