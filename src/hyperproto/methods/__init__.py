@@ -24,6 +24,7 @@ METHODS = Registry(
     "method",
     "hyperproto.methods",
     {
+        "awgim": "hyperproto.methods.awgim:AWGIM",
         "bert-pair": "hyperproto.methods.bert_pair:BertPair",
         "classifier": "hyperproto.methods.classifier:Classifier",
         "cosine": "hyperproto.methods.cosine:Cosine",
