@@ -234,7 +234,7 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
-        "awgim", "bert-pair", "classifier", "cosine", "gnn", "hyperproto", "hyperproto-cone",
+        "act2param", "awgim", "bert-pair", "classifier", "cosine", "gnn", "hyperproto", "hyperproto-cone",
         "hyperproto-gaussian", "leo", "logistic", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
         "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "simpleshot", "snail", "structshot",
     ]  # fmt: skip

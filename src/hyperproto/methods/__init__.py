@@ -24,6 +24,7 @@ METHODS = Registry(
     "method",
     "hyperproto.methods",
     {
+        "act2param": "hyperproto.methods.act2param:Act2Param",
         "awgim": "hyperproto.methods.awgim:AWGIM",
         "bert-pair": "hyperproto.methods.bert_pair:BertPair",
         "classifier": "hyperproto.methods.classifier:Classifier",

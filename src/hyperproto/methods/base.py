@@ -54,6 +54,7 @@ class Method(nn.Module):
     transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
     reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
     needs_support: bool = True  # whether training episodes must have a support set
+    learns_encoder: bool = True  # False: vectors are constants to its loss, it is meant for a frozen encoder
     needs_unlabelled: ClassVar[bool] = False  # whether training needs items without labels, `task.unlabelled`
     needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     start_temperature: ClassVar[float] = 1.0
