@@ -331,7 +331,10 @@ def _transductive(bench: Bench) -> None:
 
 
 def _gradients(bench: Bench) -> None:
-    """Each part of the loss is one finite number; gradients reach the encoder and every parameter that learns."""
+    """Each part of the loss is one finite number; gradients reach every parameter that learns, and the encoder.
+
+    Those of a method that says it does not train the encoder do not reach it.
+    """
     method, features = bench.ready(learn_temperature=True)
     method.train()
     task = bench.task(features.train(), bench.episodes())
@@ -341,7 +344,8 @@ def _gradients(bench: Bench) -> None:
     torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
     _check_opponent(method, task)
     reached = [p for p in features.parameters() if p.grad is not None and p.grad.abs().sum() > 0]
-    assert reached, "no gradient reaches the encoder"
+    assert reached or not method.learns_encoder, "no gradient reaches the encoder"
+    assert not reached or method.learns_encoder, "a gradient reaches the encoder, though learns_encoder is False"
     for name, parameter in method.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, f"no gradient reaches {name}"

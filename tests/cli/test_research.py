@@ -234,7 +234,7 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
-        "awgim", "baseline-plus", "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto",
+        "act2param", "awgim", "baseline-plus", "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto",
         "hyperproto-cone", "hyperproto-gaussian", "imp", "leo", "logistic", "matchingnet", "metanet", "metanet-conv",
         "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab",
         "relationnet", "s2m2", "simpleshot", "snail", "structshot", "traml", "variational",

@@ -153,6 +153,12 @@ class Detached(Loose):
         return {"cls": super().loss(task)["cls"].detach() + self.log_temperature}
 
 
+class SaysFrozen(Loose):
+    """Trains the encoder, though it says that it does not."""
+
+    learns_encoder = False
+
+
 class Undecided(Loose):
     """Doubts a class, not a query."""
 
@@ -205,6 +211,7 @@ def test_a_right_method_passes() -> None:
         (FixedWay, "any-way"),
         (Unreached, "no gradient reaches extra"),
         (Detached, "no gradient reaches the encoder"),
+        (SaysFrozen, "a gradient reaches the encoder, though learns_encoder is False"),
         (Undecided, "doubt of shape"),
         (TakesPath, r"\['path'\] are those of a decision"),
         (SaysSo, "unknown traits .*fast"),

@@ -25,6 +25,7 @@ METHODS = Registry(
     "hyperproto.methods",
     {
         "baseline-plus": "hyperproto.methods.baseline_plus:BaselinePlus",
+        "act2param": "hyperproto.methods.act2param:Act2Param",
         "awgim": "hyperproto.methods.awgim:AWGIM",
         "bert-pair": "hyperproto.methods.bert_pair:BertPair",
         "classifier": "hyperproto.methods.classifier:Classifier",

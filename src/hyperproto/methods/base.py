@@ -56,6 +56,7 @@ class Method(nn.Module):
     reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
     needs_support: bool = True  # whether training episodes must have a support set
     least_batch: int = 1  # items that `[batches]` must have
+    learns_encoder: bool = True  # False: vectors are constants to its loss, it is meant for a frozen encoder
     needs_unlabelled: bool = False  # whether training needs items without labels, `task.unlabelled`
     needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     names_at_evaluation: ClassVar[bool] = True  # False: it gets names of classes in training only

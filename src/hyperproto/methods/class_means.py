@@ -1,0 +1,22 @@
+"""Mean vectors of all training classes, for methods that keep them."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hyperproto.data import OUTSIDE, Pool
+from hyperproto.encoders import Features
+from hyperproto.regions import ClassStatistics
+
+
+@torch.no_grad()
+def class_means(pool: Pool, features: Features) -> Tensor:
+    """Mean over all units of each class, (n_labels, D), encoded in eval mode and transformed.
+
+    Where items have many units, those of no class are a class too, O, the last row. A class without units has mean 0.
+    """
+    x = features.transform(features.encoder.encode_all(features.prepared(pool)).x)
+    outside = OUTSIDE if pool.outside_row is None else pool.outside_row
+    labels = torch.from_numpy(np.where(pool.labels == OUTSIDE, outside, pool.labels)).to(x.device)
+    means: Tensor = ClassStatistics.of(x, labels, pool.n_labels).mean
+    return means
