@@ -49,6 +49,7 @@ METHODS = Registry(
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
+        "two-stage": "hyperproto.methods.two_stage:TwoStage",
     },
     base="hyperproto.methods:Method",
 )
