@@ -237,7 +237,7 @@ def test_lists() -> None:
         "act2param", "awgim", "baseline-plus", "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto",
         "hyperproto-cone", "hyperproto-gaussian", "imp", "leo", "logistic", "matchingnet", "metanet", "metanet-conv",
         "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab",
-        "relationnet", "s2m2", "simpleshot", "snail", "structshot", "traml", "variational",
+        "relationnet", "s2m2", "simpleshot", "snail", "structshot", "traml", "two-stage", "variational",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
         "conll", "cub", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet", "omniglot",

@@ -108,6 +108,52 @@ def test_mistakes_in_a_start(stage: str, message: str, two_stages: str, tmp_path
         train(load_recipe(f"{two_stages}:protonet", [start]), tmp_path / "second")
 
 
+TWO_STAGE = """
+data = {{ spec = "vectors:{data}" }}
+encoder = {{ name = "tiny" }}
+episodes = {{ way = 4, shot = 2, query = 3 }}
+optim.encoder = {{ name = "adam", lr = 0.01 }}
+optim.head = {{ name = "adam", lr = 0.01 }}
+training = {{ steps = 6, validate_every = 3, checkpoint_every = 2 }}
+validation = {{ way = 4, shot = 2, query = 5, episodes = 10 }}
+[[row]]
+name = "metric"
+method = {{ name = "two-stage" }}
+[[row]]
+name = "prototype"
+start = {{ recipe = "{recipe}:metric", heads = ["variance", "omega", "log_temperature"] }}
+method = {{ name = "two-stage", stage = "prototype" }}
+"""
+
+
+def test_the_second_of_two_stages_leaves_the_first_as_it_is_and_can_be_resumed(
+    vectors_file: Path, tmp_path: Path
+) -> None:
+    """Both in one go, each by a command of its own, and killed within the second: the same to the last bit."""
+    path = vectors_file.with_name("stages.toml")
+    path.write_text(TWO_STAGE.format(data=vectors_file, recipe=path))
+    whole = train(load_recipe(f"{path}:prototype"), tmp_path / "whole" / "run")
+    metric = train(load_recipe(f"{path}:metric"), tmp_path / "parts" / "stages-metric")
+
+    def killed(report: Report) -> None:
+        assert report.recipe == "prototype"
+        if report.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(load_recipe(f"{path}:prototype"), tmp_path / "parts" / "run", killed)
+    parts = train(load_recipe(f"{path}:prototype"), tmp_path / "parts" / "run")
+    for first, second in ((whole.checkpoint, parts.checkpoint), (whole.model, parts.model)):
+        found, expected = load_tensors(first)[0], load_tensors(second)[0]
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[key], expected[key]) for key in found)
+    before, after = load_tensors(metric.model)[0], load_tensors(whole.model)[0]
+    kept = [key for key in before if key in after]
+    assert {"method.omega", "method.variance.0.weight", "method.log_temperature"} < set(kept)
+    assert all(torch.equal(before[key], after[key]) for key in kept)
+    assert {"method.base", "method.map.0.weight"} <= after.keys() - before.keys()
+
+
 def test_a_start_that_is_nothing_or_does_not_fit(two_stages: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no recipe 'nowhere'"):
         train(load_recipe(f"{two_stages}:protonet", ["start='nowhere'"]), tmp_path / "a")

@@ -57,6 +57,7 @@ METHODS = Registry(
         "structshot": "hyperproto.methods.nnshot:StructShot",
         "traml": "hyperproto.methods.traml:TRAML",
         "variational": "hyperproto.methods.variational:Variational",
+        "two-stage": "hyperproto.methods.two_stage:TwoStage",
     },
     base="hyperproto.methods:Method",
 )
