@@ -236,7 +236,7 @@ def test_lists() -> None:
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "bert-pair", "classifier", "cosine", "gnn", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
         "logistic", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot", "proto-adv",
-        "proto-hatt", "protonet", "regrab", "simpleshot", "snail", "structshot",
+        "proto-hatt", "protonet", "regrab", "simpleshot", "snail", "structshot", "traml",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
         "conll", "cub", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet", "omniglot",

@@ -170,6 +170,10 @@ def test_a_recipe_without_names_is_refused(frozen: Recipe, tmp_path: Path) -> No
         ("names.sorce='labels'", "names.sorce: .*source"),
         ("names.source=3", "names.source = 3"),
         ("names='labels'", "names = 'labels'"),
+        (
+            "names.encoder='same'",
+            "names.encoder = 'same': tiny reads no texts; choose a sentence",
+        ),
         ("data.spec='omniglot'", "names: the classes of omniglot are characters, and their labels no words"),
     ],
 )

@@ -45,10 +45,14 @@ class Predictor(nn.Module):
         decision = make_decision(method, {}) if decision is None else decision
         return cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device), names)
 
-    def read_pool(self, pool: Pool) -> None:
-        """Show a pool, and the names of its classes, to the method, before its episodes are trained on or scored."""
+    def read_pool(self, pool: Pool, *, training: bool = False) -> None:
+        """Show a pool, and the names of its classes, to the method, before its episodes are trained on or scored.
+
+        A method that reads names in training only gets none at evaluation.
+        """
         check_names(self.method, self.names)
-        self.class_names = None if self.names is None else self.names.of(pool, self.features.encoder)
+        names = self.names if training or self.method.names_at_evaluation else None
+        self.class_names = None if names is None else names.of(pool, self.features.encoder)
         self.method.read_pool(pool, self.class_names)
 
     def named(self, task: Task) -> Task:
@@ -66,8 +70,8 @@ class Predictor(nn.Module):
 
 
 def check_names(method: Method, names: NameEncoder | None) -> None:
-    """Refuse a method that reads names of classes where none are given."""
-    if method.needs_names and names is None:
+    """Refuse a method that reads names of classes, not only in training, where none are given."""
+    if method.needs_names and method.names_at_evaluation and names is None:
         raise ConfigError(
             f"{type(method).__name__} reads the names of classes, and there are none here; train it with a recipe that "
             "has [names], and evaluate the run"

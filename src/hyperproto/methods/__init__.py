@@ -46,6 +46,7 @@ METHODS = Registry(
         "simpleshot": "hyperproto.methods.simpleshot:SimpleShot",
         "snail": "hyperproto.methods.snail:SNAIL",
         "structshot": "hyperproto.methods.nnshot:StructShot",
+        "traml": "hyperproto.methods.traml:TRAML",
     },
     base="hyperproto.methods:Method",
 )

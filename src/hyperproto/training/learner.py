@@ -63,7 +63,7 @@ class Learner(Predictor):
 
         A method that reads items makes its own batches: it gets no other.
         """
-        self.read_pool(pool)
+        self.read_pool(pool, training=True)
         if self.method.reads == "items":
             return None, list(episodes), TaskItems.of(self.features, pool, episodes)
         index, local = _renumbered(episodes)
@@ -96,7 +96,7 @@ class Learner(Predictor):
         for module in self.modules():
             if isinstance(module, _BatchNorm | FeatureTransform):
                 module.train()
-        self.read_pool(pool)
+        self.read_pool(pool, training=True)
         self.decision.read_labels(pool)
         self.method.setup(pool, self.features)
 

@@ -153,7 +153,8 @@ def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
 
 def _fixed(cls: type[Method], shape: dict[str, Any]) -> dict[str, Any]:
     """The way and shot of the training episodes, as far as the method's parameters depend on them."""
-    return {key: value for key, value in shape.items() if f"any-{key}" not in cls.traits}
+    told = {"way"} if cls.takes_way else set()
+    return {key: value for key, value in shape.items() if f"any-{key}" not in cls.traits or key in told}
 
 
 def _optimiser_problems(
@@ -193,7 +194,7 @@ def _optimiser_problems(
 
 def _names_problems(raw: dict[str, Any]) -> list[str]:
     """Check where names of classes come from and what reads them; what is not a table of words the schema reports."""
-    section, data = raw.get("names"), raw.get("data")
+    section, data, own = raw.get("names"), raw.get("data"), raw.get("encoder")
     if not isinstance(section, dict):
         return []
     source, encoder = section.get("source", SOURCES[0]), section.get("encoder", SAME)
@@ -208,6 +209,11 @@ def _names_problems(raw: dict[str, Any]) -> list[str]:
             check_source(source, data["spec"])
         except ConfigError as error:
             problems.append(str(error))
+    name = str(own.get("name")).partition(":")[0] if isinstance(own, dict) else ""
+    if encoder == SAME and name in ENCODERS.names() and ENCODERS.get(name).read_texts is Encoder.read_texts:
+        problems.append(
+            f"names.encoder = 'same': {name} reads no texts; choose a sentence encoder: 'minilm' or 'glove'"
+        )
     return problems
 
 

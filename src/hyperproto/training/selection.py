@@ -143,7 +143,8 @@ def select(
             method, own_options = _method(source, name, fit, {**carried, **options})
             decision, decision_options = _decision(source, name, method, options)
             own_options |= decision_options
-            reader = source.names if name == source.method_name or method.needs_names else None
+            reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
+            reader = source.names if reads_names else None
             where = [source.label] if len(sources) > 1 else []
             said = {**dict.fromkeys(carried, "measured"), **options}  # its value is in the settings: seeds differ in it
             changed = [f"{key}={value}" for key, value in said.items() if key in own_options and _matters(key, fit)]
