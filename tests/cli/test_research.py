@@ -240,8 +240,8 @@ def test_lists() -> None:
         "relationnet", "s2m2", "simpleshot", "snail", "structshot", "traml", "two-stage", "variational",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
-        "conll", "cub", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet", "omniglot",
-        "statements", "vectors",
+        "cifar-fs", "conll", "cub", "fc100", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet",
+        "omniglot", "statements", "tieredimagenet", "vectors",
     }  # fmt: skip
     recipes = json.loads(run("recipes", "list", "--json", "-"))
     assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}

@@ -45,6 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("n0153282", "n0153282"),
         ("004.Groove_billed_Ani", "groove billed ani"),
         ("004.", "004."),
+        ("17", ""),
         ("-", ""),
     ],
 )

@@ -1,9 +1,11 @@
 """The code and the commands of the README and of docs/ run; numbers are those of results/; what is named exists."""
 
 import json
+import pickle
 import re
 import shlex
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hyperproto.data import open_pool
+from hyperproto.training import load_recipe
 from tests.docs.markdown import DOCUMENTS, ROOT, blocks, commands, done, read, run, run_saying, section, tables
 from tests.helpers.pictures import class_folders, encoded, write_tree
 from tests.helpers.tagged import random_sentences
@@ -217,6 +221,29 @@ def test_a_stranger_may_use_images_of_their_own(tmp_path: Path, monkeypatch: pyt
              "episodes.way=5"]  # fmt: skip
     done(train, *(part for setting in small for part in ("-o", setting)))
     assert (tmp_path / "runs" / "photos" / "model.safetensors").exists()
+
+
+def test_the_conversion_of_tieredimagenet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split, count in (("train", 351), ("val", 97), ("test", 160)):
+        np.savez(f"{split}_images.npz", images=np.full((count, 4, 4, 3), 7, np.uint8))
+        Path(f"{split}_labels.pkl").write_bytes(pickle.dumps({"label_specific": np.arange(count)}))
+    [code] = blocks(read("docs/images.md"), "python")
+    exec(code, {"__name__": "example"})
+    with pytest.warns(UserWarning, match=r"97 images, but 124,261 are published"):
+        pool = open_pool(f"tieredimagenet:{tmp_path},size=4", "val")
+    assert pool.n_classes == 97
+    assert (pool.items == 7).all()
+
+
+def test_the_recipe_with_names_of_classes_is_one() -> None:
+    [block] = [block for block in blocks(read("docs/images.md"), "toml") if "traml" in block]
+    sections = tomllib.loads(block)
+    lines = [f"{key}.{option}={value!r}" for key, own in sections.items() for option, value in own.items()]
+    recipe = load_recipe("miniimagenet-conv4:protonet", lines)
+    assert recipe.method.options["margin"] == "task"
+    assert recipe.names is not None
+    assert recipe.names.encoder == "glove"
 
 
 def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

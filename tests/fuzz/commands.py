@@ -287,7 +287,7 @@ def data(random: Random, folder: Path, samples: Samples) -> Command:
         write_files(folder / "d", mutate_files(random, files))
         spec = f"{kind_of}:d" + (",size=8" if kind_of in ("folder", "omniglot") else "")
     if random.random() < 0.1:
-        return Command(["data", "get", random.choice(("glyphs", "x", "miniimagenet", "vectors"))])
+        return Command(["data", "get", random.choice(("glyphs", "x", "miniimagenet", "fc100", "vectors"))])
     return Command(["data", "check", spec, *random.choice(([], [], ["--json", "-"], ["--json", "d"]))])
 
 

@@ -298,6 +298,9 @@ _image_set(
 )
 _image_set("miniimagenet", "miniimagenet", _SIZES, 8)
 _image_set("cub", "cub", _SIZES, 8)
+_image_set("cifar-fs", "cifar_fs", (*_SIZES, ",size=2"), 8)
+_image_set("fc100", "fc100", (*_SIZES, ",size=2"), 8)
+_image_set("tieredimagenet", "tieredimagenet", (*_SIZES, ",size=2"), 20)
 
 
 @kind("recipe", "list_recipes", "train", share=60)
@@ -381,6 +384,7 @@ def spec(random: Random, folder: Path, samples: Samples) -> Trial:
             "omniglot",
             "cub",
             "miniimagenet",
+            "cifar-fs",
             "",
             "glyph",
             "\ud800",

@@ -236,6 +236,32 @@ class Samples:
         }
         return {**files, "train.json": dump_json(["001.Bird_1", "003.Bird_3"])}
 
+    @cached_property
+    def cifar_fs(self) -> Files:
+        """Class folders of one dot each, and lists of their names."""
+        dot = encoded(picture(0, (2, 2)))
+        files = {f"data/c{n}/0.png": dot for n in range(100)}
+        parts = {"train": range(64), "val": range(64, 80), "test": range(80, 100)}
+        lists = {split: "\n".join(f"c{n}" for n in numbers) for split, numbers in parts.items()}
+        return {**files, **{f"splits/bertinetto/{split}.txt": text.encode() for split, text in lists.items()}}
+
+    @cached_property
+    def fc100(self) -> Files:
+        """Folders of class folders, and a pickle."""
+        dot = encoded(picture(0, (2, 2)))
+        parts = {"train": 60, "meta-val": 20, "test": 20}
+        files = {f"{split}/c{n}/0.png": dot for split, number in parts.items() for n in range(number)}
+        return {**files, "FC100_val.pickle": b"\x80\x04}."}
+
+    @cached_property
+    def tieredimagenet(self) -> Files:
+        """Arrays of one dot a class."""
+        parts = {"train": 351, "val": 97, "test": 160}
+        return {
+            f"{split}.npz": npz({"images": np.zeros((n, 2, 2, 3), np.uint8), "labels": np.arange(n)})
+            for split, n in parts.items()
+        }
+
     # Trained and fitted
 
     @cached_property

@@ -171,8 +171,8 @@ def test_a_recipe_without_names_is_refused(frozen: Recipe, tmp_path: Path) -> No
         ("names.source=3", "names.source = 3"),
         ("names='labels'", "names = 'labels'"),
         (
-            "names={source='labels'}",
-            "names.encoder = 'same': tiny reads no texts; choose a sentence encoder: 'minilm' or",
+            "names.encoder='same'",
+            "names.encoder = 'same': tiny reads no texts; choose a sentence",
         ),
         ("data.spec='omniglot'", "names: the classes of omniglot are characters, and their labels no words"),
     ],

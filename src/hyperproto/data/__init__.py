@@ -1,6 +1,6 @@
 """Data sets: official files on disk, or data made here, to a `Pool`. One module each.
 
-A data set is named by a spec, `NAME` or `NAME:ARGUMENT` (`glyphs`, `vectors:features.npz`). Its module has
+A data set is named by a spec, `NAME` or `NAME:ARGUMENT` (`glyphs`, `vectors:features.npz`). Its module, or object, has
 
 - `SUMMARY`, one line for `hyperproto data list`,
 - `splits(argument) -> tuple[str, ...]`,
@@ -46,8 +46,10 @@ DATASETS = Registry(
     "data set",
     "hyperproto.data",
     {
+        "cifar-fs": "hyperproto.data.image_benchmarks:CIFAR_FS",
         "conll": "hyperproto.data.conll",
         "cub": "hyperproto.data.cub",
+        "fc100": "hyperproto.data.image_benchmarks:FC100",
         "fewnerd": "hyperproto.data.fewnerd",
         "fewrel": "hyperproto.data.fewrel",
         "fewrel2": "hyperproto.data.fewrel2",
@@ -56,6 +58,7 @@ DATASETS = Registry(
         "miniimagenet": "hyperproto.data.miniimagenet",
         "omniglot": "hyperproto.data.omniglot",
         "statements": "hyperproto.data.statements",
+        "tieredimagenet": "hyperproto.data.image_benchmarks:TIERED_IMAGENET",
         "vectors": "hyperproto.data.vectors",
     },
 )

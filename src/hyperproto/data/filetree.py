@@ -2,7 +2,8 @@
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
@@ -54,6 +55,11 @@ class FileTree:
             except DAMAGED_ZIP as error:
                 raise DataError(f"{self.path(name)}: damaged in its archive ({error}); fetch it again") from None
         return read_bytes(self.root / name)
+
+    def readers(self, names: list[str], size: int) -> Iterator[list[Callable[[], bytes]]]:
+        """Yield a function that reads it for each file, for `size` files at a time."""
+        for start in range(0, len(names), size):
+            yield [partial(self.read, name) for name in names[start : start + size]]
 
     def path(self, name: str) -> str:
         """Say where a file lies, for messages."""

@@ -18,6 +18,7 @@ import pooch
 import requests
 
 from hyperproto.data import DATASETS
+from hyperproto.data.image_benchmarks import LAYOUTS
 from hyperproto.data.pool import Progress
 from hyperproto.data.specs import data_folder
 from hyperproto.errors import ConfigError, DataError, unknown_name
@@ -82,12 +83,16 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
     ),
 }
 
+_NO_PLACE = f"it is not fetched here: get its files from its authors' pages, and put into {{folder}} {LAYOUTS}"
 NOT_PUBLIC = {
+    "cifar-fs": _NO_PLACE,
+    "fc100": _NO_PLACE,
+    "tieredimagenet": _NO_PLACE,
     "miniimagenet": (
         "there is no official place to download it from: its images are ImageNet's, whose terms forbid passing on. "
         "Get the images under those terms, and put into {folder} the lists of Ravi & Larochelle (train.csv, val.csv, "
         "test.csv: filename,label) and, beside them, a folder images/ with the images; or all of that in one .zip"
-    )
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hyperproto.data.cached_images import CachedImages, Index
 from hyperproto.data.filetree import FileTree
+from hyperproto.data.npz_files import NpzImages
 from hyperproto.data.pool import IntArray, Pool, Progress
 from hyperproto.data.specs import one_of, whole_number
 from hyperproto.errors import ConfigError, DataError
@@ -74,9 +75,26 @@ def image_names(tree: FileTree) -> list[str]:
 def image_pool(
     spec: str, split: str, tree: FileTree, classes: Mapping[str, list[str]], how: Decoding, progress: Progress | None
 ) -> Pool:
-    """Decode the files of each class. A damaged file is an error, or skipped with a warning: never in silence."""
+    """Decode the files of each class."""
     files = [name for names in classes.values() for name in names]
     labels = np.repeat(np.arange(len(classes)), [len(names) for names in classes.values()])
+    return labelled_pool(spec, split, tree, files, labels, tuple(classes), how, progress)
+
+
+def labelled_pool(
+    spec: str,
+    split: str,
+    tree: FileTree | NpzImages,
+    files: list[str],
+    labels: IntArray,
+    class_names: tuple[str, ...],
+    how: Decoding,
+    progress: Progress | None,
+) -> Pool:
+    """Decode files, each of the class that its label says.
+
+    A damaged file is an error, or skipped with a warning: never in silence.
+    """
     if not files:
         raise DataError(f"{spec} ({split}): no images of this split below {tree.root}")
     images, kept, damaged = _decoded(tree, files, how, progress)
@@ -90,11 +108,11 @@ def image_pool(
                 f"{found}; mend or remove them, or leave them out with {spec}{comma}damaged=skip\n{shown}{more}"
             )
         warn(f"{found} and are left out\n{shown}{more}", stacklevel=2)
-    return Pool(images, labels[kept], tuple(classes), name=spec, split=split)
+    return Pool(images, labels[kept], class_names, name=spec, split=split)
 
 
 def _decoded(
-    tree: FileTree, files: list[str], how: Decoding, progress: Progress | None
+    tree: FileTree | NpzImages, files: list[str], how: Decoding, progress: Progress | None
 ) -> tuple[CachedImages, IntArray, list[tuple[str, str]]]:
     """Return the images, which of the files they are, and the damaged files with what is wrong with each."""
     folder = cache_dir() / "images"
@@ -116,7 +134,7 @@ def _decoded(
     return CachedImages(content, how.shape, found, make), kept, [(name, why) for name, why in found["damaged"]]
 
 
-def _key(tree: FileTree, files: list[str], how: Decoding) -> str:
+def _key(tree: FileTree | NpzImages, files: list[str], how: Decoding) -> str:
     """Name a cache file by all that its bytes depend on."""
     decoder = f"v{CACHE_VERSION} pillow {version('pillow')} {how.shape} {tree.root.resolve()}"
     lines = [decoder, *tree.stamps(files)]
@@ -137,27 +155,31 @@ def _read_index(index: Path, content: Path, how: Decoding) -> Index | None:
         return None
 
 
-def _decode_all(tree: FileTree, files: list[str], how: Decoding, content: Path, progress: Progress | None) -> Index:
+def _decode_all(
+    tree: FileTree | NpzImages, files: list[str], how: Decoding, content: Path, progress: Progress | None
+) -> Index:
     decode = decoder(how)
 
-    def attempt(name: str) -> bytes | str:
+    def attempt(read: Callable[[], bytes | Images]) -> bytes | str:
         try:
-            return decode(tree.read(name)).tobytes()
+            return decode(read()).tobytes()
         except Exception as error:  # whatever a decoder makes of damage
             return f"{type(error).__name__}: {error}"
 
     damaged, sums = [], []
     with atomic_write(content) as file, ThreadPoolExecutor(os.cpu_count()) as threads:
-        for start in range(0, len(files), _WINDOW):
-            window = files[start : start + _WINDOW]
-            for name, result in zip(window, threads.map(attempt, window), strict=True):
+        done = 0
+        for readers in tree.readers(files, _WINDOW):
+            window = files[done : done + len(readers)]
+            done += len(window)
+            for name, result in zip(window, threads.map(attempt, readers), strict=True):
                 if isinstance(result, str):
                     damaged.append([name, result])
                 else:
                     file.write(result)
                     sums.append(crc32(result))
             if progress is not None:
-                progress(start + len(window), len(files))
+                progress(done, len(files))
     return {"images": len(sums), "damaged": damaged, "crc32": np.array(sums, ">u4").tobytes().hex()}
 
 

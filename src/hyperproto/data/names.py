@@ -21,10 +21,12 @@ def label_text(label: str) -> str:
     """Return a label in words: `Cause-Effect(e1,e2)` is "Cause Effect from first to second".
 
     `n01532829`, a WordNet id, is "house finch" (of other classes than miniImageNet's nothing is known: ""), and
-    `004.Groove_billed_Ani` is "groove billed ani".
+    `004.Groove_billed_Ani` is "groove billed ani". A number says nothing.
     """
     if _WORDNET_ID.fullmatch(label):
         return NAMES.get(label, "")
+    if label.isdecimal():
+        return ""
     if numbered := _NUMBERED.fullmatch(label):
         label = numbered[1].lower()
     for mark, words in _DIRECTIONS.items():

@@ -1,0 +1,148 @@
+"""Arrays of .npz files: never pickles, heads compared with the bytes there are, rows read a block at a time."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.errors import DataError, HyperProtoError
+from hyperproto.files import open_file
+
+Npz = np.lib.npyio.NpzFile
+_MOST_EXPANSION = 1100  # bytes that deflate can make of one are 1,032; a member that claims more is not what it says
+_ROWS = 8_192  # rows read at a time, so that a large matrix is not doubled in memory
+
+
+@contextmanager
+def open_npz(path: Path, wanted: Mapping[str, str]) -> Iterator[Npz]:
+    """Open an .npz file; what goes wrong with it within the context is a DataError that names it.
+
+    `wanted` says which arrays it should have and what is in them, for the advice how to save one.
+    """
+    arrays = ", ".join(f"{name}={what}" for name, what in wanted.items())
+    save = f"save one with numpy.savez({path.name!r}, {arrays})"
+    with open_file(path, missing=save) as file:
+        try:
+            yield _arrays(path, file, wanted)
+        except (HyperProtoError, MemoryError):
+            raise
+        except Exception as error:  # whatever is made of damage, or of objects: among them SystemError and TokenError
+            raise DataError(f"{path}: not a readable .npz file of numbers and strings ({error}); {save}") from None
+
+
+def _arrays(path: Path, file: BinaryIO, wanted: Iterable[str]) -> Npz:
+    arrays = np.load(file, allow_pickle=False)
+    if not isinstance(arrays, Npz):
+        raise DataError(f"{path}: one bare array; save {' and '.join(wanted)} together with numpy.savez")
+    return arrays
+
+
+def check_arrays(path: object, arrays: Npz, wanted: Iterable[str]) -> None:
+    """Refuse a file that lacks one of its arrays."""
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        found = ", ".join(arrays)
+        raise DataError(f"{path}: no array {missing[0]!r} (found: {found}); save {' and '.join(wanted)}")
+
+
+def read_array(arrays: Npz, name: str, rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+    """Read an array, or some of its rows without ever holding the others; one that is not all there is refused first.
+
+    What the head of an array claims is compared with the bytes that there are, before memory is taken for it.
+    """
+    with _member(arrays, name) as (file, shape, by_column, dtype):
+        if rows is None or by_column or len(shape) < 2 or shape[0] != len(rows):
+            whole: NDArray[Any] = arrays[name]
+            return whole if rows is None or len(whole) != len(rows) else whole[rows]
+        kept = np.empty((int(rows.sum()), *shape[1:]), dtype)
+        read = done = 0
+        for block in _blocks(file, shape, dtype, _ROWS):
+            chosen = block[rows[read : read + len(block)]]
+            kept[done : done + len(chosen)] = chosen
+            read, done = read + len(block), done + len(chosen)
+        return kept
+
+
+def _blocks(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> Iterator[NDArray[Any]]:
+    """Read an array that is stored row by row, at most `size` rows at a time."""
+    row_bytes = dtype.itemsize * math.prod(shape[1:])
+    for start in range(0, shape[0], size):
+        count = min(size, shape[0] - start)
+        yield np.frombuffer(file.read(count * row_bytes), dtype).reshape(count, *shape[1:])
+
+
+@contextmanager
+def _member(arrays: Npz, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
+    """Open an array behind its head: shape, whether it is stored by columns, and type, if that many bytes are there."""
+    assert arrays.zip is not None  # it is open
+    assert arrays.zip.fp is not None
+    size = os.fstat(arrays.zip.fp.fileno()).st_size
+    member = arrays.zip.getinfo(f"{name}.npy")
+    with arrays.zip.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_column, dtype = read_header(file)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, which are not read: they could run code")
+        claimed, there = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+        if claimed != there or there > _MOST_EXPANSION * min(size, member.compress_size):
+            raise ValueError(f"{name} should be {shape} of {dtype}, {claimed:,} bytes, but there are {there:,}")
+        yield file, shape, by_column, dtype
+
+
+class NpzImages:
+    """The images of a file `SPLIT.npz`: `images`, uint8 (n, S, S, 3), and `labels`, whole numbers or strings (n,).
+
+    `image_files.labelled_pool` reads it as it reads a tree of files: an image is known by its row.
+    """
+
+    WANTED: Mapping[str, str] = {"images": "pixels", "labels": "labels"}
+
+    def __init__(self, path: Path) -> None:
+        self.root = path
+        with open_npz(path, self.WANTED) as arrays:
+            check_arrays(path, arrays, self.WANTED)
+            with _member(arrays, "images") as (_, shape, by_column, dtype):
+                self._check_images(shape, by_column, dtype)
+            labels = read_array(arrays, "labels")
+            if labels.shape != shape[:1] or labels.dtype.kind not in "iuUS":
+                raise DataError(
+                    f"{path}: labels have shape {labels.shape} and type {labels.dtype}; give each of the {shape[0]} "
+                    "images a whole number or a string"
+                )
+            if labels.dtype.kind == "S":
+                labels = np.char.decode(labels, "utf-8")
+            found, self.labels = np.unique(labels, return_inverse=True)
+            self.class_names = tuple(str(label) for label in found)
+        self.names = [str(row) for row in range(shape[0])]
+
+    def _check_images(self, shape: tuple[int, ...], by_column: bool, dtype: np.dtype[Any]) -> None:
+        if dtype != np.uint8 or len(shape) != 4 or shape[1] != shape[2] or shape[3] != 3 or 0 in shape:
+            raise DataError(
+                f"{self.root}: images have shape {shape} and type {dtype}; they must be (n, S, S, 3) of uint8, at "
+                "least one"
+            )
+        if by_column:
+            raise DataError(f"{self.root}: images are stored by columns; save numpy.ascontiguousarray(images)")
+
+    def path(self, name: str) -> str:
+        """Say where an image lies, for messages."""
+        return f"{self.root}, image {name}"
+
+    def stamps(self, names: Iterable[str]) -> Iterable[str]:
+        """Yield a line that changes when the file does."""
+        status = self.root.stat()
+        yield f"{self.root.name} {status.st_size} {status.st_mtime_ns}"
+
+    def readers(self, names: list[str], size: int) -> Iterator[list[Callable[[], NDArray[np.uint8]]]]:
+        """Yield a function for each image, for `size` images at a time; `names` are all of them, in their order."""
+        assert len(names) == len(self.names)
+        with open_npz(self.root, self.WANTED) as arrays, _member(arrays, "images") as (file, shape, _, dtype):
+            for block in _blocks(file, shape, dtype, size):
+                yield [partial(block.__getitem__, row) for row in range(len(block))]
