@@ -24,6 +24,7 @@ from benchmarks.drawing import drawing
 from benchmarks.encode_once import encode_once
 from benchmarks.entities import entities
 from benchmarks.estimators import estimators
+from benchmarks.frozen_encoder import frozen_encoder
 from benchmarks.image_input import image_input
 from benchmarks.many_classes import many_classes
 from benchmarks.measure import Measurement
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
         encode_once,
         batched_scoring,
         training_step,
+        frozen_encoder,
         image_input,
         relations,
         relation_baselines,
