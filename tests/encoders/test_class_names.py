@@ -138,7 +138,7 @@ def test_the_same_encoder_reads_drawn_names_with_gradients_and_all_of_them_once_
 def test_what_cannot_read_a_text_is_refused() -> None:
     pool = blobs(2)
     with pytest.raises(
-        ConfigError, match='Identity does not read plain texts; name a sentence encoder: encoder = "minilm"'
+        ConfigError, match='Identity does not read plain texts; name a sentence encoder: encoder = "minilm" or "glove"'
     ):
         NameEncoder("labels").of(pool, Identity(shape=[6])).of(torch.tensor([0]))
     with pytest.raises(DataError, match=r"names of classes .*but the items are texts"):

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
-from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import evaluate_contenders
@@ -407,8 +406,3 @@ def test_recipes_that_do_not_fit(recipe: Path, tmp_path: Path) -> None:
         load_recipe(str(recipe), ["method.margin='task'"])
     fixed = load_recipe(str(recipe), ["method.margin='fixed'"])  # the control needs no names
     assert train(fixed, tmp_path / "fixed").read_metrics()
-
-
-def test_images_are_no_readers_of_names() -> None:
-    with pytest.raises(ConfigError, match=r'Identity does not read plain texts; .* encoder = "minilm" or "glove"'):
-        NameEncoder("labels").of(names_of("1", "2")[0], Identity(shape=[6])).of(torch.tensor([0]))
