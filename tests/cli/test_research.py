@@ -235,7 +235,7 @@ def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto", "hyperproto-cone", "hyperproto-gaussian",
-        "logistic", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot", "proto-adv",
+        "logistic", "maml", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot", "proto-adv",
         "proto-hatt", "protonet", "regrab", "relationnet", "simpleshot", "snail", "structshot",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {

@@ -33,6 +33,7 @@ METHODS = Registry(
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
+        "maml": "hyperproto.methods.maml:MAML",
         "metanet": "hyperproto.methods.metanet:MetaNet",
         "metanet-conv": "hyperproto.methods.metanet_conv:MetaNetConv",
         "mlman": "hyperproto.methods.mlman:MLMAN",
