@@ -26,6 +26,7 @@ from benchmarks.entities import entities
 from benchmarks.estimators import estimators
 from benchmarks.frozen_encoder import frozen_encoder
 from benchmarks.image_input import image_input
+from benchmarks.maml import maml
 from benchmarks.many_classes import many_classes
 from benchmarks.measure import Measurement
 from benchmarks.memory import memory
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
         image_input,
         relations,
         relation_baselines,
+        maml,
         entities,
         estimators,
         many_classes,

@@ -198,7 +198,7 @@ def test_the_recipes_of_relations_are_the_papers() -> None:
 STAGES = ("classifier-bert", "mtb-pretrain-bert")  # they reproduce nothing by themselves
 
 
-@pytest.mark.parametrize("name", ["table3", "table4"])
+@pytest.mark.parametrize("name", ["table3", "table4", "table5"])
 def test_every_published_number_of_images_has_a_recipe(name: str) -> None:
     table = read_table(name)
     covered: dict[tuple[str, str], set[str]] = {}

@@ -39,6 +39,7 @@ METHODS = Registry(
         "leo": "hyperproto.methods.leo:LEO",
         "logistic": "hyperproto.methods.logistic:LogisticRegression",
         "matchingnet": "hyperproto.methods.matchingnet:MatchingNet",
+        "maml": "hyperproto.methods.maml:MAML",
         "metanet": "hyperproto.methods.metanet:MetaNet",
         "metanet-conv": "hyperproto.methods.metanet_conv:MetaNetConv",
         "mlman": "hyperproto.methods.mlman:MLMAN",
