@@ -68,9 +68,10 @@ def class_texts(source: str, pool: Pool, known: dict[str, str]) -> tuple[str | N
     check_source(source, pool.name)
     texts = tuple(_text(source, label, known) for label in pool.class_names)
     if not any(texts):
+        fetch = "fetch descriptions with hyperproto data get fewrel, or " if source == "descriptions" else ""
         raise DataError(
-            f"names: the source {source!r} has no text of any of the {len(texts)} classes of {pool}; fetch "
-            "descriptions with hyperproto data get fewrel, or name a file {class: text}"
+            f"names: the source {source!r} has no text of any of the {len(texts)} classes of {pool}; "
+            f"{fetch}name a file {{class: text}}"
         )
     return texts
 
