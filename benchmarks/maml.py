@@ -48,7 +48,7 @@ def _step(encoder: Conv4, pool: Pool, shot: int, order: int, repeats: int) -> Me
         for images in (*[support] * STEPS, every):
             torch.autograd.backward(features(images).x.sum())
 
-    name = f"MAML step, order {order}, {encoder.feature_shape[0]}-d conv4, {WAY}-way {shot}-shot"
-    baseline = f"forward and backward, {STEPS} of the support, 1 of support and queries"
+    name = f"MAML step, order {order}, {pool.items.shape[1]} px, {WAY}-way {shot}-shot"
+    baseline = f"{STEPS} + 1 forwards and backwards of the encoder"
     detail = {"images": len(every), "inner_steps": STEPS}
     return in_turns(ours, bare, repeats).measurement(name, baseline, "<=", TARGETS[order], **detail)
