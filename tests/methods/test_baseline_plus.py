@@ -159,7 +159,7 @@ def test_the_scale_of_features_does_not_matter(options: dict[str, Any]) -> None:
     torch.testing.assert_close(method(scaled), method(task), rtol=1e-4, atol=1e-5)
 
 
-def test_class_norms_of_one_change_nothing() -> None:
+def test_class_norm_of_one_change_nothing() -> None:
     """With one shot class means of unit vectors have length 1; so have norms that were not trained."""
     task = make_task(counts=(1, 1, 1))
     assert torch.allclose(build(steps=0, class_norm=True)(task), build(steps=0)(task))

@@ -85,7 +85,7 @@ def test_quarter_turns_are_counter_clockwise_and_those_of_an_image_stand_togethe
             assert np.array_equal(found[4 * n + turn].numpy(), expected)
 
 
-@pytest.mark.parametrize("options", [{}, {"class_norms": True, "temperature": 0.5}, {"head": "linear"}])
+@pytest.mark.parametrize("options", [{}, {"class_norm": True, "temperature": 0.5}, {"head": "linear"}])
 def test_the_first_stage_as_a_loop(options: dict[str, Any]) -> None:
     """Each image in each turn, one by one: half the mean cross entropy over classes, and half that over turns."""
     features, method = small().eval(), build(**options)
@@ -221,8 +221,8 @@ def test_without_rotations() -> None:
     assert losses(learner(features, rotations=False, mix=True), [episode]).keys() == {"mix"}
 
 
-def test_class_norms_start_at_the_lengths_of_the_classes_and_1_is_none() -> None:
-    plain, normed = build(), build(class_norms=True)
+def test_class_norm_start_at_the_lengths_of_the_classes_and_1_is_none() -> None:
+    plain, normed = build(), build(class_norm=True)
     assert normed.class_head.norms is not None
     torch.testing.assert_close(normed.class_head.norms.detach(), normed.class_head.weight.detach().norm(dim=1))
     nn.init.ones_(normed.class_head.norms)
@@ -315,7 +315,7 @@ def test_it_learns_classes_and_turns(mix: bool, steps: int) -> None:
         {"mix": True},
         {"rotations": False},
         {"mix": True, "rotations": False, "head": "linear"},
-        {"class_norms": True, "temperature": 0.5},
+        {"class_norm": True, "temperature": 0.5},
     ],
 )
 def test_it_keeps_the_contract_with_its_options(options: dict[str, Any]) -> None:
@@ -331,8 +331,8 @@ def test_a_mixed_step_stays_on_its_device() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"alpha 0\.0 must be a number above 0, such as 2\.0"):
         build(alpha=0.0)
-    with pytest.raises(ConfigError, match='class_norms belong to head = "cosine"'):
-        build(head="linear", class_norms=True)
+    with pytest.raises(ConfigError, match='class_norm belong to head = "cosine"'):
+        build(head="linear", class_norm=True)
     with pytest.raises(ConfigError, match="S2M2 reads vectors, but the encoder gives units of shape"):
         make_method("s2m2", feature_shape=(6, 2, 2), n_classes=3)
     three = BatchSampler(POOL, size=3).draw(1)

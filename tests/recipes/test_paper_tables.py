@@ -147,7 +147,7 @@ def test_wrn_rows_start_from_s2m2_and_simpleshot_from_plain_classification() -> 
         assert second.stage_before.heads == ["class_head", "turn_head"]
         assert (first.training.steps, second.training.steps) == (400 * 600, 100 * 600)
         for recipe, mix in ((first, False), (second, True)):
-            assert recipe.method.options == {"mix": mix, "head": "cosine", "class_norms": True, "temperature": 0.5}
+            assert recipe.method.options == {"mix": mix, "head": "cosine", "class_norm": True, "temperature": 0.5}
             assert recipe.batches is not None
             images = (64 + 64 if mix else 4 * 64) * recipe.training.steps
             assert f"{images / 1e6:.1f} million images" in recipe.cost

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import OUTSIDE, Pool
-from hyperproto.encoders import Features
+from hyperproto.encoders import Features, Units
+from hyperproto.encoders.vector_cache import cached_units
 from hyperproto.regions import ClassStatistics
 
 
@@ -15,7 +16,13 @@ def class_means(pool: Pool, features: Features) -> Tensor:
 
     Where items have many units, those of no class are a class too, O, the last row. A class without units has mean 0.
     """
-    x = features.transform(features.encoder.encode_all(features.prepared(pool)).x)
+    encoder = features.encoder
+
+    def encode() -> Units:
+        return encoder.encode_all(features.prepared(pool))
+
+    # of a frozen encoder training stores the same vectors: they are read from disk where they took long
+    x = features.transform((cached_units(encoder, pool, None, encode) if encoder.frozen else encode()).x)
     outside = OUTSIDE if pool.outside_row is None else pool.outside_row
     labels = torch.from_numpy(np.where(pool.labels == OUTSIDE, outside, pool.labels)).to(x.device)
     means: Tensor = ClassStatistics.of(x, labels, pool.n_labels).mean

@@ -27,7 +27,7 @@ class S2M2(Cosine):
     (`mix`), and one of a quarter of them in all four turns (`cls`, `turn`); the three parts add up. The share of an
     image in its mixture is drawn from Beta(alpha, alpha), once a step. Unseen classes are scored by cosine prototypes.
 
-    The class head scores by the cosine (`head="cosine"`), each class times a learned length with `class_norms` (as the
+    The class head scores by the cosine (`head="cosine"`), each class times a learned length with `class_norm` (as the
     released code does, at temperature 1/2), or is a linear layer. `rotations=False` leaves the turns out; data in which
     a turned image is of another class (Omniglot) require it. `start.heads = ["class_head", "turn_head",
     "log_temperature"]` takes the heads of the first stage. Handing over the turn head (the released code starts it at
@@ -46,7 +46,7 @@ class S2M2(Cosine):
         rotations: bool = True,
         alpha: float = 2.0,
         head: Literal["linear", "cosine"] = "cosine",
-        class_norms: bool = False,
+        class_norm: bool = False,
         temperature: float | None = None,
         **options: Any,
     ) -> None:
@@ -55,12 +55,12 @@ class S2M2(Cosine):
         super().__init__(feature_shape=feature_shape, n_classes=n_classes, temperature=temperature, **options)
         if not 0 < alpha < math.inf:
             raise ConfigError(f"alpha {alpha} must be a number above 0, such as 2.0")
-        if class_norms and head == "linear":
-            raise ConfigError('class_norms belong to head = "cosine"; the rows of a linear layer have lengths anyway')
+        if class_norm and head == "linear":
+            raise ConfigError('class_norm belong to head = "cosine"; the rows of a linear layer have lengths anyway')
         [size] = feature_shape
         self.mix = mix
         self.alpha = alpha
-        self.class_head = ClassHead(size, n_classes, head, class_norms)
+        self.class_head = ClassHead(size, n_classes, head, class_norm)
         self.turn_head = nn.Linear(size, TURNS) if rotations else None
         self.least_batch = TURNS if mix and rotations else 1
 

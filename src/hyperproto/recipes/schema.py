@@ -158,8 +158,8 @@ class Optim(Clipping):
 class Training(Section):
     """`[training]`: how long, how the learning rate moves, how often to look.
 
-    `precision = "bfloat16"` computes the encoder's products in training with 8 bits in place of 24: about twice as fast
-    on processors that have such instructions. Weights, losses and evaluation stay as they are.
+    `precision = "bfloat16"` computes the encoder's products in training with 8 bits in place of 24, which is faster on
+    processors that have such instructions. Weights, losses and evaluation stay as they are.
     """
 
     steps: PositiveInt
