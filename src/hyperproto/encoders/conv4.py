@@ -17,7 +17,9 @@ class Conv4(ImageNetwork):
 
     Snell et al., "Prototypical Networks for Few-shot Learning", 2017, section 2.6. `output = "maps"` gives the last
     feature map, (64, H, W), in place of its numbers in a row. With `poolings = 2` only the first two blocks pool (Sung
-    et al., "Learning to Compare", 2018): maps of 7 x 7 at 28 px, 21 x 21 at 84 px.
+    et al., "Learning to Compare", 2018): maps of 7 x 7 at 28 px, 21 x 21 at 84 px. `last_relu = False` leaves the signs
+    of the last block (Gidaris and Komodakis, "Dynamic Few-Shot Visual Learning without Forgetting", 2018, section 3.1):
+    directions then fill the whole sphere.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Conv4(ImageNetwork):
         size: int = 28,
         filters: int = 64,
         poolings: Literal[2, 4] = 4,
+        last_relu: bool = True,
         output: Output = "vectors",
         frozen: bool = False,
     ) -> None:
@@ -38,6 +41,8 @@ class Conv4(ImageNetwork):
             )
         inputs = [channels, *[filters] * (BLOCKS - 1)]
         self.blocks = nn.Sequential(*(_block(n, filters, place < poolings) for place, n in enumerate(inputs)))
+        if not last_relu:
+            del self.blocks[-1][-1]
         self.head = nn.Flatten() if output == "vectors" else nn.Identity()
         self.feature_shape = (filters * side * side,) if output == "vectors" else (filters, side, side)
         # the same numbers, faster on a CPU
