@@ -246,6 +246,17 @@ def test_scores_are_paired_with_protonet_and_stay(
     assert page.count("[5]") == 9
     assert "| protonet | simpleshot |" in capsys.readouterr().out
 
+    leaderboard.main([*command, "--few", "hyperproto@5-way 2-shot=3", "--few", "hyperproto@5-way 1-shot=0"])
+    assert {contender.method_name for contender in measured} == {"hyperproto"}
+    counts = {
+        row["column"]: row["episodes"]
+        for row in json.loads(Path("results/found.json").read_text())["results"]
+        if row["row"] == "hyperproto"
+    }
+    assert set(counts.values()) == {3, 5}
+    assert counts["test 5-way 2-shot"] == 3
+    assert "test 5-way 1-shot" not in counts
+
 
 def test_methods_are_scored_where_their_traits_allow() -> None:
     def method(*traits: str, way: int | None = 5, shot: int | None = 5) -> Any:

@@ -329,7 +329,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own = commands.add_parser("score")
     own.add_argument("--episodes", type=int, default=2000)
     own.add_argument(
-        "--few", type=_named_count, action="append", default=[], metavar="NAME=COUNT", help="episodes of it"
+        "--few",
+        type=_named_count,
+        action="append",
+        default=[],
+        metavar="NAME[@COLUMN]=COUNT",
+        help='the first COUNT episodes only, for a row or method ("mlman=200", "bert-pair@10-way 5-shot=20"); 0: none',
     )
     own.add_argument("--json", type=Path, metavar="FILE", help="write every number there, and a page beside it")
     options = parser.parse_args(arguments)

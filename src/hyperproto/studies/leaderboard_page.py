@@ -9,9 +9,10 @@ Every run has about the same CPU time on one thread, and the number of steps fol
 rate and temperature are one of four pairs, chosen on {chosen_on} (each one's accuracy and CPU minutes:
 leaderboard-{study}-choices.json), or the recipe's own where the costs say so; nothing is chosen on the episodes
 reported here. ± is half a 95 % interval over episodes; the second number of a cell is the paired difference to ProtoNet
-of the same track and seed on the same episodes. An empty cell: the method serves no such episodes. Rows of `cosine`,
-`simpleshot`, `nearest` and `logistic` score the encoder of ProtoNet's run. A number in square brackets says that only
-so many of the episodes were scored; the difference is on those."""
+of the same track and seed on the same episodes. An empty cell: the method serves no such episodes, or was left out
+there for its cost (see the command). Rows of `cosine`, `simpleshot`, `nearest` and `logistic` score the encoder of
+ProtoNet's run. A number in square brackets says that only so many of the episodes were scored; the difference is on
+those."""
 
 
 def page(

@@ -139,7 +139,10 @@ def serves(method: Method, way: int, shot: Shot) -> bool:
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores runs on `episodes` of each column; methods or rows in `few` on the first of them only."""
+    """Scores runs on `episodes` of each column, or on the first of them only.
+
+    `few` says how many for a row or a method, `gnn`, or for that in one column, `gnn@5-way 1-shot`; 0 leaves it out.
+    """
 
     data: str
     kept: Path  # where accuracies lie
@@ -158,10 +161,14 @@ class Scorer:
         path = self.kept / entry.folder.name / f"{split}.json"
         kept = _kept(path, entry.digest)
         columns = [column for column in self.columns if column[0] == split]
-        count = self.few.get(entry.row, self.few.get(entry.recipe.method.name, self.episodes))
-        if kept.get("complete") != [count, *map(list, columns)]:
+        counts = {_title(column): self._count(entry, _title(column)) for column in columns}
+        if kept.get("complete") != counts:
             pool = self._pool(split)
-            drawn = {_title(column): (column, self._drawn(column)[:count]) for column in columns}
+            drawn = {
+                title: (column, self._drawn(column)[:count])
+                for column, (title, count) in zip(columns, counts.items(), strict=True)
+                if count
+            }
             hashes = {title: episodes_hash(pool, episodes) for title, (_, episodes) in drawn.items()}
             encoded: list[tuple[EncodedPool, float]] = []
             own = list(contenders(entry, pool))
@@ -178,12 +185,17 @@ class Scorer:
                     _keep(path, kept)
             names = {f"{name}, {title}" for name, _ in own for title in drawn}
             kept["scores"] = {key: row for key, row in kept["scores"].items() if key in names}
-            kept["complete"] = [count, *map(list, columns)]
+            kept["complete"] = counts
             kept["parameters"] = parameters(own[0][1])
             _keep(path, kept)
         for row in kept["scores"].values():
             who = {"track": entry.track, "row": entry.row, "seed": entry.seed, **kept["parameters"]}
             yield {**who, **entry.facts(), **row}
+
+    def _count(self, entry: Entry, title: str) -> int:
+        names = [entry.row, entry.recipe.method.name]
+        asked = [f"{name}@{title}" for name in names] + names
+        return next((self.few[name] for name in asked if name in self.few), self.episodes)
 
     def _pool(self, split: str) -> Pool:
         return _opened(self.data, split)
