@@ -53,6 +53,14 @@ def test_conv4s_vectors_are_its_maps_in_a_row(size: int, poolings: int, side: in
 
 
 @torch.no_grad()
+def test_conv4_without_its_last_relu_keeps_the_signs() -> None:
+    plain, _, batch = image_pair("conv4", 28, filters=8)
+    signed, _, _ = image_pair("conv4", 28, filters=8, last_relu=False)
+    vectors = signed(batch).x
+    assert (vectors < 0).any()
+    torch.testing.assert_close(plain(batch).x, vectors.clamp(min=0))
+
+
 def test_conv4_with_two_poolings_is_relationnets_encoder() -> None:
     """Four blocks of convolution, norm and ReLU, of which the first two pool; weights keep their names."""
     _, maps, batch = image_pair("conv4", 28, poolings=2)

@@ -27,10 +27,10 @@ def make_task() -> Task:
     )
 
 
-@pytest.mark.parametrize("head", ["linear", "cosine"])
+@pytest.mark.parametrize(("head", "norm"), [("linear", False), ("cosine", False), ("cosine", True)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_the_loss_is_cross_entropy_over_all_training_classes(head: str, smoothing: float) -> None:
-    options: dict[str, Any] = {"head": head, "label_smoothing": smoothing, "temperature": 0.5}
+def test_the_loss_is_cross_entropy_over_all_training_classes(head: str, norm: bool, smoothing: float) -> None:
+    options: dict[str, Any] = {"head": head, "class_norm": norm, "label_smoothing": smoothing, "temperature": 0.5}
     method = make_method("classifier", feature_shape=(6,), n_classes=8, **options)
     assert isinstance(method, Classifier)
     method.setup(POOL, features_of(Identity(shape=[6])))
@@ -47,6 +47,7 @@ def test_the_loss_is_cross_entropy_over_all_training_classes(head: str, smoothin
             for n in range(8):
                 w = method.weight[n].detach()
                 score = float(x @ w) if head == "linear" else float(x @ w / (x.norm() * w.norm()))
+                score *= float(w.norm()) if norm else 1.0  # where the lengths start
                 logits.append(score / 0.5)
             top = max(logits)
             log_sum = top + math.log(sum(math.exp(value - top) for value in logits))

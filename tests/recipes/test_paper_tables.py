@@ -144,7 +144,7 @@ def test_wrn_rows_start_from_s2m2_and_simpleshot_from_plain_classification() -> 
         first, second = (load_recipe(f"table3:s2m2-{stage}{encoder}") for stage in ("rotation-", ""))
         assert second.stage_before is not None
         assert second.stage_before.recipe == f"table3:s2m2-rotation-{encoder}"
-        assert second.stage_before.heads == ["class_head", "turn_head"]
+        assert second.stage_before.heads == ["weight", "norm", "turn_head"]
         assert (first.training.steps, second.training.steps) == (400 * 600, 100 * 600)
         for recipe, mix in ((first, False), (second, True)):
             assert recipe.method.options == {"mix": mix, "head": "cosine", "class_norm": True, "temperature": 0.5}
@@ -166,7 +166,7 @@ def test_s2m2_in_cpu_hours_goes_from_small_images_to_large_ones() -> None:
         assert recipe.stage_before.recipe == f"miniimagenet-conv4:{before.name}"
     assert all("minutes" in recipe.cost for recipe in rows)
     assert rows[1].stage_before is not None
-    assert rows[1].stage_before.heads == ["class_head", "turn_head", "log_temperature"]
+    assert rows[1].stage_before.heads == ["weight", "turn_head", "log_temperature"]
 
 
 def test_the_recipes_of_relations_are_the_papers() -> None:

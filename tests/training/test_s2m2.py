@@ -28,7 +28,7 @@ method = {{ name = "s2m2", mix = true, learn_temperature = true }}
 [row.start]
 recipe = "{recipe}:rotation"
 weights = "last"
-heads = ["class_head", "turn_head", "log_temperature"]
+heads = ["weight", "turn_head", "log_temperature"]
 [[row]]
 name = "protonet"
 start = "{recipe}:s2m2"
@@ -96,7 +96,7 @@ def test_the_second_stage_takes_over_the_encoder_and_both_heads(chain: str, tmp_
     still = ["optim.encoder.name='sgd'", "optim.encoder.lr=1e-30", "training.steps=1", "training.seed=4"]
     run = train(load_recipe(f"{chain}:s2m2", still), tmp_path / "runs" / "second")
     before, after = tensors(Run(tmp_path / "runs" / "chain-rotation")), tensors(run)
-    assert {"method.class_head.weight", "method.turn_head.weight", "method.turn_head.bias"} <= before.keys()
+    assert {"method.weight", "method.turn_head.weight", "method.turn_head.bias"} <= before.keys()
     assert before.keys() == after.keys()
     for name, tensor in before.items():
         if "running" not in name and "num_batches" not in name:

@@ -40,9 +40,10 @@ class Conv4(ImageNetwork):
                 f"conv4: images of {size} px vanish in {poolings} poolings; use at least {2**poolings} px"
             )
         inputs = [channels, *[filters] * (BLOCKS - 1)]
-        self.blocks = nn.Sequential(*(_block(n, filters, place < poolings) for place, n in enumerate(inputs)))
+        blocks = [_block(n, filters, place < poolings) for place, n in enumerate(inputs)]
         if not last_relu:
-            del self.blocks[-1][-1]
+            del blocks[-1][-1]
+        self.blocks = nn.Sequential(*blocks)
         self.head = nn.Flatten() if output == "vectors" else nn.Identity()
         self.feature_shape = (filters * side * side,) if output == "vectors" else (filters, side, side)
         # the same numbers, faster on a CPU

@@ -65,11 +65,15 @@ class Classifier(Cosine):
         scores = F.linear(x, self.weight, self.bias) if self.head == "linear" else F.linear(unit(x), unit(self.weight))
         return self.logits(scores * self.norm if self.class_norm else scores)
 
+    def targets(self, task: Task) -> Tensor:
+        """The queries' labels in the pool, (B, Q); -1 where there is none to learn."""
+        labels = self.labels_of(task)
+        return task.classes.gather(1, labels.clamp(min=0)).masked_fill(labels < 0, -1)
+
+    def class_loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Mean cross entropy of those of (n, n_classes) that have a target (n,)."""
+        return F.cross_entropy(logits, target, ignore_index=-1, label_smoothing=self.label_smoothing)
+
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Cross entropy of the queries over all training classes, not only the episode's."""
-        labels = self.labels_of(task)
-        real = labels >= 0
-        target = task.classes.gather(1, labels.clamp(min=0)).masked_fill(~real, -1)  # (B, Q) the pool's own labels
-        logits = self.class_logits(task.query).flatten(0, 1)
-        smoothing = self.label_smoothing
-        return {"cls": F.cross_entropy(logits, target.flatten(), ignore_index=-1, label_smoothing=smoothing)}
+        return {"cls": self.class_loss(self.class_logits(task.query).flatten(0, 1), self.targets(task).flatten())}

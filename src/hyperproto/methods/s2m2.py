@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +11,13 @@ from torch.nn import functional as F
 
 from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
-from hyperproto.methods.cosine import Cosine
+from hyperproto.methods.classifier import Classifier
 from hyperproto.methods.task import Task, TaskItems
-from hyperproto.regions.arrays import unit
 
 TURNS = 4  # quarter turns of an image; as many as make the whole
 
 
-class S2M2(Cosine):
+class S2M2(Classifier):
     """Mangla et al., "Charting the Right Manifold: Manifold Mixup for Few-shot Learning", WACV 2020.
 
     `mix=False` is its first stage: each image of the batch in all four quarter turns, one forward of 4 b images, half
@@ -27,15 +26,13 @@ class S2M2(Cosine):
     (`mix`), and one of a quarter of them in all four turns (`cls`, `turn`); the three parts add up. The share of an
     image in its mixture is drawn from Beta(alpha, alpha), once a step. Unseen classes are scored by cosine prototypes.
 
-    The class head scores by the cosine (`head="cosine"`), each class times a learned length with `class_norm` (as the
-    released code does, at temperature 1/2), or is a linear layer. `rotations=False` leaves the turns out; data in which
-    a turned image is of another class (Omniglot) require it. `start.heads = ["class_head", "turn_head",
-    "log_temperature"]` takes the heads of the first stage. Handing over the turn head (the released code starts it at
-    random) and the stage boundaries of encoders other than WRN-28-10 are ours.
+    The class head is that of `classifier`; the released code has `class_norm=True` at temperature 1/2.
+    `rotations=False` leaves the turns out; data in which a turned image is of another class (Omniglot) require it.
+    `start.heads = ["weight", "turn_head", "log_temperature"]` takes the heads of the first stage. Handing over the turn
+    head (the released code starts it at random) and the stage boundaries of encoders other than WRN-28-10 are ours.
     """
 
     trains_on_items = True  # it turns images before the encoder, and mixes within it
-    needs_support = False  # training looks at queries only, `[batches]` of items
 
     def __init__(
         self,
@@ -45,28 +42,23 @@ class S2M2(Cosine):
         mix: bool = False,
         rotations: bool = True,
         alpha: float = 2.0,
-        head: Literal["linear", "cosine"] = "cosine",
-        class_norm: bool = False,
-        temperature: float | None = None,
         **options: Any,
     ) -> None:
-        if temperature is None and head == "linear":
-            temperature = 1.0
-        super().__init__(feature_shape=feature_shape, n_classes=n_classes, temperature=temperature, **options)
+        super().__init__(feature_shape=feature_shape, n_classes=n_classes, **options)
         if not 0 < alpha < math.inf:
             raise ConfigError(f"alpha {alpha} must be a number above 0, such as 2.0")
-        if class_norm and head == "linear":
-            raise ConfigError('class_norm belong to head = "cosine"; the rows of a linear layer have lengths anyway')
         [size] = feature_shape
         self.mix = mix
         self.alpha = alpha
-        self.class_head = ClassHead(size, n_classes, head, class_norm)
         self.turn_head = nn.Linear(size, TURNS) if rotations else None
         self.least_batch = TURNS if mix and rotations else 1
 
     def loss(self, task: Task) -> dict[str, Tensor]:
         """Cross entropies over training classes and turns of the queries' items, which are encoded here."""
-        items, labels = _items_of(task), self._targets(task)
+        items = _items_of(task)
+        labels = torch.cat(
+            [row[: len(q)] for row, q in zip(self.targets(task), items.query, strict=True)]
+        )  # no padding
         if len(labels) < self.least_batch:
             raise ConfigError(
                 f"S2M2 turns a quarter of each batch, and of {len(labels)} images that is none; draw at least "
@@ -83,54 +75,22 @@ class S2M2(Cosine):
                 batch, labels = batch[some], labels[some]
             losses |= self.turn_losses(features, batch, labels)
         elif not self.mix:
-            losses["cls"] = _cross_entropy(self.class_logits(features(batch).x), labels)
+            losses["cls"] = self.class_loss(self.class_logits(features(batch).x), labels)
         return losses
 
     def mix_loss(self, features: Features, batch: Any, labels: Tensor, mixing: "Mixing") -> Tensor:
         """Cross entropy of mixed images: for the labels of each image's two parts, by their shares."""
         logits = self.class_logits(mixed_vectors(features, batch, mixing))
-        own, other = _cross_entropy(logits, labels), _cross_entropy(logits, labels[mixing.partner.to(labels.device)])
-        return mixing.share * own + (1 - mixing.share) * other
-
-    def class_logits(self, x: Tensor) -> Tensor:
-        """Score vectors against every training class, (..., n_classes), at the method's temperature."""
-        return self.logits(self.class_head(x))
+        other = labels[mixing.partner.to(labels.device)]
+        return mixing.share * self.class_loss(logits, labels) + (1 - mixing.share) * self.class_loss(logits, other)
 
     def turn_losses(self, features: Features, batch: Any, labels: Tensor) -> dict[str, Tensor]:
         """Half the cross entropies of a batch in all four turns: over classes, and over turns."""
         assert self.turn_head is not None
         x = features(turned(batch)).x  # (4 b, D)
         turns = torch.arange(TURNS, device=labels.device).repeat(len(labels))
-        cls = _cross_entropy(self.class_logits(x), labels.repeat_interleave(TURNS))
+        cls = self.class_loss(self.class_logits(x), labels.repeat_interleave(TURNS))
         return {"cls": cls / 2, "turn": F.cross_entropy(self.turn_head(x), turns) / 2}
-
-    def _targets(self, task: Task) -> Tensor:
-        """The pool's labels of the queries, one after another without padding; -1 where there is none to learn."""
-        labels = self.labels_of(task)  # (B, Q)
-        target = task.classes.gather(1, labels.clamp(min=0)).masked_fill(labels < 0, -1)
-        return torch.cat([row[: len(items)] for row, items in zip(target, _items_of(task).query, strict=True)])
-
-
-class ClassHead(nn.Module):
-    """One score a training class: a linear layer, or the cosine with a direction, times a learned length with `norms`.
-
-    Weights start as torch's own linear layers do, lengths at those of the directions.
-    """
-
-    def __init__(self, size: int, n_classes: int, head: Literal["linear", "cosine"], norms: bool) -> None:
-        super().__init__()
-        self.head = head
-        bound = 1 / math.sqrt(size)
-        self.weight = nn.Parameter(torch.empty(n_classes, size).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.zeros(n_classes)) if head == "linear" else None
-        self.norms = nn.Parameter(torch.linalg.vector_norm(self.weight.detach(), dim=1)) if norms else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Score vectors (..., D) against every class, (..., n_classes)."""
-        if self.head == "linear":
-            return F.linear(x, self.weight, self.bias)
-        directions: Tensor = unit(self.weight)
-        return F.linear(unit(x), directions if self.norms is None else self.norms[:, None] * directions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +133,3 @@ def _items_of(task: Task) -> TaskItems:
     if (np.diff(task.items.offsets) != 1).any():
         raise ConfigError("S2M2 classifies whole items; these have a label for each word")
     return task.items
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits, labels, ignore_index=-1)
