@@ -111,7 +111,7 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "encoders/pretrained.py": {"text"},
     "encoders/word_vectors.py": {"glove"},
     "estimators/onnx_export.py": {"onnx"},
-    "estimators/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
+    "data/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "reports/comparison.py": {"plots"},
     "reports/diagnosis_figure.py": {"plots"},
     "reports/figures.py": {"plots"},

@@ -240,8 +240,8 @@ def test_lists() -> None:
         "regrab", "relationnet", "s2m2", "simpleshot", "snail", "structshot", "traml", "two-stage", "variational",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
-        "cifar-fs", "conll", "cub", "fc100", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "miniimagenet",
-        "omniglot", "statements", "tieredimagenet", "vectors",
+        "cifar-fs", "conll", "cub", "fc100", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "intents",
+        "miniimagenet", "omniglot", "statements", "texts", "tieredimagenet", "vectors",
     }  # fmt: skip
     recipes = json.loads(run("recipes", "list", "--json", "-"))
     assert "glyphs:hyperproto" in {row["recipe"] for row in recipes}

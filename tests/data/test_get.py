@@ -579,10 +579,10 @@ def test_a_file_where_the_folder_should_be(site: Site, tmp_path: Path) -> None:
 
 
 def test_the_table_of_downloads() -> None:
-    for downloads in get.DOWNLOADS.values():
+    for name, downloads in get.DOWNLOADS.items():
         for entry in downloads:
             assert entry.url.startswith("https://")
-            assert entry.checksum is not None or entry.file.startswith("splits/vinyals/")
+            assert entry.checksum is not None or name == "intents" or entry.file.startswith("splits/vinyals/")
             assert re.fullmatch(r"sha256:[0-9a-f]{64}", entry.checksum or "sha256:" + 64 * "0")
             assert bool(entry.unpacks) == entry.file.endswith(".tgz")
     assert {entry.file for entry in get.DOWNLOADS["omniglot"]} == {

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -141,6 +142,37 @@ def distant(random: Random, folder: Path, samples: Samples) -> Trial:
             raise Silent("distant_data: the counts are not those of the file")
 
     return Trial(run, words=f"distant {given}"[:300])
+
+
+@kind("texts", "data texts", "check_data", share=30)
+def texts(random: Random, folder: Path, samples: Samples) -> Trial:
+    """A table of texts: what can be read is a pool with a class for each label."""
+    rows = [("hello, you", "greet", "train"), ("bye", "leave", "train"), ("my card", "", "test")]
+    lines = b"\n".join(dump_json(dict(zip(("text", "label", "split"), row, strict=True))) for row in rows)
+    table = "\n".join(",".join(f'"{cell}"' for cell in row) for row in [("text", "label", "split"), *rows]).encode()
+    name, content = random.choice((("a.csv", table), ("a.jsonl", lines), ("a.tsv", table.replace(b",", b"\t"))))
+    path = folder / name
+    path.write_bytes(mutate_file(random, name, content) if random.random() < 0.9 else content)
+    spec = f"texts:{path}" + random.choice(("", "", ",split=label", ",label=split", ",text=x", ",a=b"))
+    return Trial(lambda: hyperproto.check_data(spec), words="check_data texts")
+
+
+@kind("intents", "data intents", "check_data", share=20)
+def intents(random: Random, folder: Path, samples: Samples) -> Trial:
+    """The released files, damaged."""
+    parts = {"train": [["a", "x"]], "val": [["b", "x"]], "test": [["c", "x"]], "oos_test": [["d", "oos"]]}
+    files = {"clinc150.json": dump_json(parts)}
+    files |= {f"banking77/{split}.csv": b'text,category\n"a, b",x\n' for split in ("train", "test")}
+    files |= {f"hwu64/{split}/seq.in": b"a\nb\n" for split in ("train", "valid", "test")}
+    files |= {f"hwu64/{split}/label": b"x\ny\n" for split in ("train", "valid", "test")}
+    write_files(folder / "intents", mutate_files(random, files))
+    name = random.choice(("clinc150", "banking77", "hwu64", "", "x"))
+
+    def run() -> None:
+        with patch.dict(os.environ, HYPERPROTO_DATA=str(folder)):
+            hyperproto.check_data(f"intents:{name}")
+
+    return Trial(run, words="check_data intents")
 
 
 @kind("statements", "data statements", "check_data", share=30)
@@ -380,6 +412,8 @@ def spec(random: Random, folder: Path, samples: Samples) -> Trial:
             "fewrel",
             "fewrel2",
             "statements",
+            "texts",
+            "intents",
             "fewnerd",
             "omniglot",
             "cub",

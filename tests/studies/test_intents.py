@@ -258,7 +258,7 @@ def test_the_files_of_the_releases_are_read(tmp_path: Path, monkeypatch: pytest.
     clinc = load_intents("clinc150", "test", model)
     assert (clinc.train_y.tolist(), clinc.test_y.tolist(), clinc.outside.shape) == ([0, 1], [1], (2, 32))
     assert len(load_intents("clinc150", "valid", model).outside) == 1
-    with pytest.raises(ConfigError, match="banking77 has no valid split; use test"):
+    with pytest.raises(ConfigError, match="banking77 has no valid split; use train or test"):
         load_intents("banking77", "valid", model)
 
 
@@ -268,7 +268,7 @@ def test_mistakes_are_said_in_one_line(
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match="1"):
         program.main(["accuracy", "--data", "hwu64"])
-    assert "HYPERPROTO_DATA names the folder that holds intents/" in capsys.readouterr().err
+    assert "hyperproto data get intents fetches it" in capsys.readouterr().err
     monkeypatch.setattr(program, "load_intents", lambda *_: made_up(outside=0))
     with pytest.raises(SystemExit, match="1"):
         program.main(["outside", "--data", "hwu64"])

@@ -38,6 +38,9 @@ class Download:
 
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 _FEWREL = "https://raw.githubusercontent.com/thunlp/FewRel/master/data"
+_CLINC = "https://raw.githubusercontent.com/clinc/oos-eval/master/data"
+_BANKING = "https://raw.githubusercontent.com/PolyAI-LDN/task-specific-datasets/master/banking_data"
+_HWU = "https://raw.githubusercontent.com/jianguoz/Few-Shot-Intent-Detection/main/Datasets/HWU64"
 _VINYALS = "https://raw.githubusercontent.com/jakesnell/prototypical-networks/master/data/omniglot/splits/vinyals"
 
 # Checksums and sizes as TensorFlow Datasets publishes them for the same files (torchvision and CaltechDATA have MD5);
@@ -80,6 +83,15 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
             ("pid2name", "eeedd25512a8e4c2bc06b78009836d27de81807bcba6ed929debd5cd713c07ea", 80_278),
             ("pubmed_unsupervised", "fa3555941364024c2ac1b1857396515ecc65a515bc742e9da0502568fad5dd1f", 1_093_301),
         )
+    ),
+    "intents": (
+        Download(f"{_CLINC}/data_full.json", "clinc150.json", None),
+        *(Download(f"{_BANKING}/{split}.csv", f"banking77/{split}.csv", None) for split in ("train", "test")),
+        *(
+            Download(f"{_HWU}/{split}/{file}", f"hwu64/{split}/{file}", None)
+            for split in ("train", "valid", "test")
+            for file in ("seq.in", "label")
+        ),
     ),
 }
 

@@ -20,13 +20,13 @@ import numpy as np
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.data.image_files import image_names, is_image
+from hyperproto.data.tables import OpenTable, RowWriter, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
 from hyperproto.estimators.items import FewShotClassifier
 from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
-from hyperproto.estimators.tables import OpenTable, RowWriter, open_table
 from hyperproto.estimators.text import text_problem
 from hyperproto.files import atomic_write, is_there, is_utf8
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from hyperproto.data.tables import Row, open_table
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.tables import Row, open_table
 
 
 def rows(source: object, form: str | None = None) -> list[Row]:
