@@ -96,7 +96,7 @@ def test_items_of_a_task_make_pairs(bert: str) -> None:
 def test_markers_of_one_sentence_are_no_vector_of_a_pair(bert: str) -> None:
     relations = [{"tokens": text.split(), "head": [0], "tail": [1]} for text in ("anna met bob", "the king met")]
     made = make_encoder("relation-transformer", {"model": bert, "representation": "markers", "frozen": False})
-    with pytest.raises(ConfigError, match="a pair of sentences has no vector at the markers of one; choose"):
+    with pytest.raises(ConfigError, match="a pair of sentences has no vector at head and tail of one; choose"):
         made.collate_pairs(made.prepare(relations), np.array([0]), np.array([1]))
     pooled = make_encoder("relation-transformer", {"model": bert, "representation": "pooled", "frozen": False})
     batch = pooled.collate_pairs(pooled.prepare(relations), np.array([0]), np.array([1]))

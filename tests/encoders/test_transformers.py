@@ -144,6 +144,40 @@ def test_representations(tiny: str, representation: Any, request: pytest.Fixture
     assert encoder.encode_all(tokens).x.std() > 0.1
 
 
+@pytest.mark.parametrize("tiny", ["bert", "roberta"])
+@pytest.mark.parametrize("markers", [True, False])
+def test_entities_are_averaged_behind_the_whole(tiny: str, markers: bool, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(tiny)
+    encoder = RelationTransformer(model=model, representation="entities", markers=markers, frozen=not markers)
+    tokens = encoder.prepare(RELATIONS)
+    for n, found in enumerate(encoder.encode_all(tokens).x):
+        states = by_hand(encoder.model, tokens.pieces.row(n).tolist())
+        spans = zip(tokens.starts[n], tokens.ends[n], strict=True)
+        parts = [states[start : max(end, start + 1)].mean(0) for start, end in spans]  # a word may have no piece
+        torch.testing.assert_close(found, torch.cat([states.mean(0), *parts]), rtol=1e-4, atol=1e-4)
+        assert found.shape == encoder.feature_shape == (96,)
+    first = tokens.pieces.row(0)[tokens.starts[0, 0] : tokens.ends[0, 0]]
+    if tiny == "bert":
+        expected = MARKED[0].split("was")[0] if markers else "anna m ##a ##r ##i ##a"
+        assert encoder.tokenizer.convert_ids_to_tokens(first) == expected.split()
+
+
+def test_a_prompt_names_head_and_tail_first(bert: str) -> None:
+    encoder = RelationTransformer(model=bert, representation="prompt", frozen=False)
+    tokens = encoder.prepare(RELATIONS)
+    found = pieces_of(encoder, tokens)
+    assert (
+        found[1] == "[CLS] bob a ##n ##d london [UNK] in london the queen met bob [SEP]"
+    )
+    assert found[5] == "[CLS] anna a ##n ##d bob [UNK] anna bob [SEP]"
+    assert (tokens.starts[1].tolist(), tokens.ends[1].tolist()) == ([1, 5], [2, 6])
+    states = by_hand(encoder.model, tokens.pieces.row(0).tolist())
+    torch.testing.assert_close(encoder.encode_all(tokens).x[0], states.mean(0), rtol=1e-4, atol=1e-4)
+    assert (encoder.markers, encoder.feature_shape) == (False, (32,))
+    with pytest.raises(ConfigError, match="'prompt' names head and tail before the sentence, without markers; leave"):
+        RelationTransformer(model=bert, representation="prompt", markers=True)
+
+
 def test_vectors_are_dropped_in_training_only(bert: str) -> None:
     plain, dropped = (RelationTransformer(model=bert, frozen=False, markers=False, dropout=p) for p in (0.0, 0.5))
     tokens = plain.prepare(RELATIONS)

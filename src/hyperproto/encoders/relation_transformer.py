@@ -16,6 +16,8 @@ from hyperproto.errors import ConfigError
 
 MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind each
 
+_PARTS = {"markers": 2, "entities": 3}  # states that a vector is made of, where it is not one
+
 Spans = list[tuple[int, int]]
 
 
@@ -28,7 +30,9 @@ class RelationTransformer(TextTransformer):
     - `markers`: the states at the two start markers, head then tail, one behind the other (2D numbers);
     - `pooled`: the state at the first piece, [CLS] with BERT; no dense layer follows it;
     - `pooler`: that state through the checkpoint's pooler, BERT's dense layer and tanh, as the FewRel toolkit has it;
-    - `mean`: the average over all pieces of the text, as sentence-transformers does (without scaling to length 1).
+    - `mean`: the average over all pieces of the text, as sentence-transformers does (without scaling to length 1);
+    - `entities`: that average, and those over the pieces of the head and of the tail, one behind the other (3D);
+    - `prompt`: the average over a text that names the two first, "HEAD and TAIL: the sentence".
 
     A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers:
     it reads the sentence as it is, and gives the mean. Both can be set otherwise.
@@ -46,7 +50,7 @@ class RelationTransformer(TextTransformer):
     def __init__(
         self,
         *,
-        representation: Literal["auto", "markers", "pooled", "pooler", "mean"] = "auto",
+        representation: Literal["auto", "markers", "pooled", "pooler", "mean", "entities", "prompt"] = "auto",
         markers: bool | None = None,
         dropout: float = 0.0,
         blanks: bool = False,
@@ -61,7 +65,7 @@ class RelationTransformer(TextTransformer):
                 "has no part in it; leave it out"
             )
         if markers is None:
-            markers = representation == "markers" or not self.frozen
+            markers = representation == "markers" or (not self.frozen and representation != "prompt")
         if representation == "auto":
             representation = "markers" if markers else "mean"
         if representation == "markers" and not markers:
@@ -69,14 +73,19 @@ class RelationTransformer(TextTransformer):
                 f"{self.name}: representation 'markers' needs the markers that 'markers = false' leaves out; "
                 "choose 'mean' or 'pooled'"
             )
+        if representation == "prompt" and markers:
+            raise ConfigError(
+                f"{self.name}: representation 'prompt' names head and tail before the sentence, without markers; leave "
+                "'markers' out"
+            )
         self.markers = markers
         self.blanks = blanks
         self.representation = representation
         self._add_pieces([name for pair in MARKERS for name in pair if markers] + [BLANK] * blanks)
         self.masked = MaskedLanguage.of(self, mlm)
         self.register_load_state_dict_pre_hook(_without_another_head)  # type: ignore[no-untyped-call]
-        if representation == "markers" and self.output == "vectors":
-            self.feature_shape = (2 * self.feature_shape[0],)
+        if self.output == "vectors":
+            self.feature_shape = (_PARTS.get(representation, 1) * self.feature_shape[0],)
 
     def _add_pieces(self, names: list[str]) -> None:
         """Give pieces that the checkpoint does not know embeddings, drawn as its own were before it learned."""
@@ -97,8 +106,9 @@ class RelationTransformer(TextTransformer):
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Whether there are markers and blanks."""
-        return {"markers": self.markers, "blanks": self.blanks}
+        """Whether there are markers, blanks, or a prompt."""
+        own = {"markers": self.markers, "blanks": self.blanks}
+        return {**own, "prompt": True} if self.representation == "prompt" else own
 
     def read(self, items: Sequence[Relation]) -> tuple[list[list[str]], IntArray]:
         """The words of each sentence, with or without markers, and where head and tail are."""
@@ -109,15 +119,17 @@ class RelationTransformer(TextTransformer):
             entities = [(part[0], part[-1] + 1) for part in (item["head"], item["tail"])]
             if self.markers:
                 words, entities = _marked(words, entities)
+            elif self.representation == "prompt":
+                words, entities = _prompted(words, entities)
             texts.append(words)
             spans.append(entities)
         return texts, np.array(spans, np.int64).reshape(-1, 2, 2)
 
     def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
-        """Pairs of sentences; their vector is of the pair, so that markers of one sentence cannot be it."""
-        if self.representation == "markers" and self.output == "vectors":
+        """Pairs of sentences; their vector is of the pair, so that head and tail of one sentence cannot be it."""
+        if self.representation in _PARTS and self.output == "vectors":
             raise ConfigError(
-                f"{self.name}: a pair of sentences has no vector at the markers of one; choose representation "
+                f"{self.name}: a pair of sentences has no vector at head and tail of one; choose representation "
                 "'pooled', 'pooler' or 'mean'"
             )
         return super().collate_pairs(prepared, first, second)
@@ -127,6 +139,8 @@ class RelationTransformer(TextTransformer):
         if self.representation == "markers":
             rows = torch.arange(len(states), device=states.device)[:, None]
             x = states[rows, batch["starts"]].flatten(1)  # (n, 2 D)
+        elif self.representation == "entities":
+            x = torch.cat([mean_of_real(states, part) for part in (real, *_inside(real, batch))], 1)  # (n, 3 D)
         elif self.representation == "pooler":
             x = self.model.pooler(states)
         else:
@@ -147,6 +161,21 @@ def _without_another_head(encoder: RelationTransformer, state: dict[str, Any], p
     if encoder.masked is None:
         for key in [key for key in state if key.startswith(f"{prefix}masked.")]:
             del state[key]
+
+
+def _inside(real: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Which pieces (n, L) are of the head, and which of the tail; the first where cutting left none."""
+    places = torch.arange(real.shape[1], device=real.device)
+    ends = torch.maximum(batch["ends"], batch["starts"] + 1)
+    inside = (places >= batch["starts"][..., None]) & (places < ends[..., None])  # (n, 2, L)
+    return inside[:, 0], inside[:, 1]
+
+
+def _prompted(words: list[str], entities: Spans) -> tuple[list[str], Spans]:
+    """Put "HEAD and TAIL:" before the words; head and tail are then there."""
+    head, tail = (words[start:end] for start, end in entities)
+    begin = len(head) + 1
+    return [*head, " and", *tail, ":", *words], [(0, len(head)), (begin, begin + len(tail))]
 
 
 def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:

@@ -163,6 +163,7 @@ class Tokens:
 
     pieces: Ragged
     starts: IntArray  # (n, n_spans): where each span begins that had to be kept
+    ends: IntArray  # (n, n_spans): and where it ends, one past its last piece
     lost: IntArray  # (n,): pieces that were cut out
 
     def __len__(self) -> int:
@@ -209,9 +210,9 @@ class TextTransformer(TransformerEncoder):
     def prepare(self, items: Sequence[Any]) -> Tokens:
         """Tokenise all texts in one call, or take them from the cache, and say how many were too long."""
         settings = {"encoder": self.name, "max_length": self.max_length, **self.settings()}
-        names = ("pieces", "offsets", "starts", "lost")
+        names = ("pieces", "offsets", "starts", "ends", "lost")
         arrays = cached_tokens(type(self), items, settings, self.tokenizer, names, lambda: self._tokenised(items))
-        tokens = Tokens(Ragged(arrays["pieces"], arrays["offsets"]), arrays["starts"], arrays["lost"])
+        tokens = Tokens(Ragged(arrays["pieces"], arrays["offsets"]), arrays["starts"], arrays["ends"], arrays["lost"])
         if tokens.cut:
             warn(
                 f"{self.name}: {tokens.cut:,} of {len(tokens):,} sentences are longer than {self.max_length} word "
@@ -227,17 +228,18 @@ class TextTransformer(TransformerEncoder):
             rows, bounds = [row.tolist() for row in spelling.pieces.rows()], spelling.places(bounds)
         else:
             rows = [found.ids for found in tokenised(self.tokenizer, texts)]
-        starts, lost = bounds[:, :, 0].copy(), np.zeros(len(rows), np.int64)
+        bounds, lost = bounds.copy(), np.zeros(len(rows), np.int64)
         for n in [n for n, row in enumerate(rows) if len(row) > self.room]:
             kept = self.kept(len(rows[n]), [(start, end) for start, end in bounds[n].tolist()])
-            starts[n] = np.searchsorted(kept, starts[n])
+            bounds[n] = np.searchsorted(kept, bounds[n])
             lost[n] = len(rows[n]) - len(kept)
             rows[n] = [rows[n][place] for place in kept]
         pieces = Ragged.of([*self.before, *row, *self.behind] or [self.fill] for row in rows)
         return {
             "pieces": pieces.flat,
             "offsets": pieces.offsets,
-            "starts": starts + len(self.before),
+            "starts": bounds[:, :, 0] + len(self.before),
+            "ends": bounds[:, :, 1] + len(self.before),
             "lost": lost,
         }
 
@@ -250,11 +252,12 @@ class TextTransformer(TransformerEncoder):
         return prepared.pieces.lengths
 
     def collate(self, prepared: Tokens, index: IntArray) -> Batch:
-        """Pieces (n, L), padded to the longest, how many are real (n,), and where the spans start (n, n_spans)."""
+        """Pieces (n, L), padded to the longest, how many are real (n,), and where spans start and end (n, n_spans)."""
         return {
             "pieces": prepared.pieces.padded(index, self.fill),
             "lengths": torch.from_numpy(prepared.pieces.lengths[index]),
             "starts": torch.from_numpy(prepared.starts[index]),
+            "ends": torch.from_numpy(prepared.ends[index]),
         }
 
     def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
