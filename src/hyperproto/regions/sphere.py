@@ -12,7 +12,8 @@ from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, radii_left_out
 from hyperproto.regions.known import Clusters, Knowledge, fit_known
 from hyperproto.regions.known import distances_left_out as known_distances_left_out
-from hyperproto.regions.left_out import LeftOut
+from hyperproto.regions.left_out import LeftOut, measures_by_folds
+from hyperproto.regions.refined import refine as refine_head
 from hyperproto.regions.statistics import (
     MEAN_DISTANCE,
     ClassStatistics,
@@ -48,6 +49,7 @@ class Sphere(Region):
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
     gain: Array = None  # (...) how strongly A whitens, see `hyperproto.regions.whitening`
     knowledge: Knowledge | None = None  # what names and unlabelled rows said, if there were any
+    is_refined: bool = False  # whether centres and radii are those of a refined head
 
     def __post_init__(self) -> None:
         """A sphere built without a radius is a point."""
@@ -70,13 +72,15 @@ class Sphere(Region):
         names: Array = None,
         named: Array = None,
         unlabelled: Array = None,
+        refine: bool = False,
     ) -> Self:
         """Estimate centres and radii from the support.
 
         - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
           within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
           see `hyperproto.regions.bayes.effective_count`. It also learns from `names` of the classes (..., N, D) and
-          from `unlabelled` rows (..., U, D): see `hyperproto.regions.known`.
+          from `unlabelled` rows (..., U, D): see `hyperproto.regions.known`; and may `refine` the outcome
+          discriminatively: see `hyperproto.regions.refined`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
           squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
@@ -98,6 +102,7 @@ class Sphere(Region):
             names=names,
             named=named,
             unlabelled=unlabelled,
+            refine=refine,
         )
 
     @classmethod
@@ -115,6 +120,7 @@ class Sphere(Region):
         named: Array = None,
         unlabelled: Array = None,
         clusters: Clusters | None = None,
+        refine: bool = False,
     ) -> Self:
         """Estimate centres and radii, as `fit` does; only "bayes" and mean distances of "paper" need the examples."""
         check_mode(cls, mode)
@@ -128,13 +134,17 @@ class Sphere(Region):
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
         informed = not (names is None and unlabelled is None and clusters is None)
-        if informed and mode != "bayes":
-            raise ConfigError(f"names and unlabelled rows are for the fit mode 'bayes'; {mode!r} cannot use them")
+        if (informed or refine) and mode != "bayes":
+            what = "names and unlabelled rows are" if informed else "refine is"
+            raise ConfigError(f"{what} for the fit mode 'bayes'; {mode!r} cannot use it")
         if mode == "bayes":
+            stats = with_examples(stats)
             known = {"names": names, "named": named, "unlabelled": unlabelled, "clusters": clusters}
-            fit, knowledge = fit_known(with_examples(stats), prior_ratio, worth, **known)
+            fit, knowledge = fit_known(stats, prior_ratio, worth, **known)
+            if refine:
+                fit = refine_head(fit, knowledge, stats, stats.count if worth is None else worth, unlabelled)
             kept = knowledge if informed else None
-            return cls(**vars(fit), squared=squared, under_root=True, knowledge=kept)
+            return cls(**vars(fit), squared=squared, under_root=True, knowledge=kept, is_refined=refine)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":
@@ -225,6 +235,8 @@ class Sphere(Region):
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
         """Centres, whitening and radii without each example; eq. 3's radius, if `fair`, is that of the whole class."""
+        if self.is_refined:
+            return measures_by_folds(out, index, form)
         fair = fair and form.mode in ("paper", "point")
         met: Any = self
         if form.mode == "bayes":
