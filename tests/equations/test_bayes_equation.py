@@ -1,9 +1,6 @@
 """The default closed form, stated once more with loops and explicit D x D matrices, and compared with the library's."""
 
-import importlib.util
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ from hypothesis import strategies as st
 from hyperproto.errors import ConfigError
 from hyperproto.regions import Sphere
 from hyperproto.regions.bayes import effective_count
+from tests.equations.references import reference
 
 
 def naive_bayes(x: Any, y: Any, worth: Any = None) -> Any:
@@ -171,22 +169,10 @@ def test_one_dimension_is_not_whitened(rng: np.random.Generator) -> None:
         assert found(np.eye(1)) == 1
 
 
-@pytest.fixture(scope="module")
-def shared() -> Any:
-    data = os.environ.get("HYPERPROTO_DATA")
-    path = Path(data).parent / "reference" / "bayes_regions.py" if data else Path()
-    if not path.is_file():
-        pytest.skip("no reference/bayes_regions.py beside the folder that HYPERPROTO_DATA names")
-    spec = importlib.util.spec_from_file_location("bayes_regions", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.data
-def test_bayes_is_the_shared_reference(shared: Any) -> None:
+def test_bayes_is_the_shared_reference() -> None:
+    shared = reference("bayes_regions")
+
     @settings(deadline=None, max_examples=100)
     @given(supports())
     def check(case: Any) -> None:

@@ -248,5 +248,5 @@ def _cast(part: Any, dtype: np.dtype[Any]) -> Any:
     if part is None or isinstance(part, bool):
         return part
     if isinstance(part, Whitening):
-        return Whitening(part.left.astype(dtype), part.right.astype(dtype))
+        return part.astype(dtype)
     return np.ascontiguousarray(part, dtype=dtype)

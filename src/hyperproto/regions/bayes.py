@@ -6,6 +6,7 @@ of a class is round. Both k and that space are estimated from the support, each 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +20,10 @@ from hyperproto.regions.whitening import Whitening, within_class_whitening
 
 PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before the support has said anything
 PRIOR_CLASSES = 4.0  # how many classes' worth of evidence that counts for
+LEAST_RATIO, MOST_RATIO = 1 / 4, 16.0  # between which k is measured
 LEAST_LEVERAGE = 0.02  # 1 - leverage of an example on the covariance is never taken for less
 SMALL = 1e-6  # below any sum of weights of a class that has an example
+Spread = Callable[[Array, Array], Array]  # see `fixed_point_ratio`
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,33 +99,57 @@ def leave_one_out(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> A
 def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, prior_ratio: float) -> Array:
     """k = within / between variance (...) by moments, between 1/4 and 16, then shrunk in log towards the prior."""
     xp = array_namespace(mean)
-    k = moment_ratio(mean, count, scatter, filled, xp.full_like(scatter, prior_ratio), least=1 / 4, most=16.0)
+    k = moment_ratio(
+        mean, count, scatter, filled, xp.full_like(scatter, prior_ratio), least=LEAST_RATIO, most=MOST_RATIO
+    )
+    return shrunk_ratio(k, filled, prior_ratio)
+
+
+def shrunk_ratio(ratio: Array, filled: Array, prior_ratio: float) -> Array:
+    """A measured ratio (...) of `filled` classes, shrunk in log towards the prior."""
+    xp = array_namespace(ratio)
     prior = PRIOR_CLASSES * math.log(prior_ratio)
-    return xp.exp(((filled - 1) * xp.log(k) + prior) / (filled - 1 + PRIOR_CLASSES))
+    return xp.exp(((filled - 1) * xp.log(ratio) + prior) / (filled - 1 + PRIOR_CLASSES))
 
 
 def moment_ratio(
     mean: Array, count: Array, scatter: Array, filled: Array, start: Array, *, least: float, most: float
 ) -> Array:
-    """k = within / between variance (...) by moments: five fixed-point steps from `start`, kept within bounds."""
+    """k = within / between variance (...) by moments, kept within bounds; see `fixed_point_ratio`."""
     xp = array_namespace(mean)
     away = mean - weighted_mean(count, mean)  # near their middle, so that little cancels below
     length = xp.sum(away * away, axis=-1)  # (..., N)
     few = mean.shape[-2] <= mean.shape[-1]
     products = away @ away.mT if few else None  # (..., N, N), unless that is larger than the means themselves
-    k = start
-    for _ in range(5):
-        w = count / (count + k[..., None])  # (..., N)
-        total = at_least(xp.sum(w, axis=-1), SMALL)
+
+    def spread(w: Array, total: Array) -> Array:
         if products is not None:
             common = xp.sum(w * (products @ w[..., None])[..., 0], axis=-1)
         else:
             common = xp.sum((w[..., None, :] @ away)[..., 0, :] ** 2, axis=-1)
-        spread = xp.sum(w * length, axis=-1) - common / total  # of the means about their weighted mean
+        return xp.sum(w * length, axis=-1) - common / total
+
+    return fixed_point_ratio(count, scatter, filled, start, spread, least=least, most=most)
+
+
+def fixed_point_ratio(
+    count: Array, scatter: Array, filled: Array, start: Array, spread: Spread, *, least: float, most: float
+) -> Array:
+    """k = within / between variance (...) by moments: five fixed-point steps from `start`, kept within bounds.
+
+    `spread(w, sum of w)` gives the weighted squares (...) of the class means about where they are expected, the
+    weights being w = K / (K + k).
+    """
+    xp = array_namespace(count)
+    k = start
+    for _ in range(5):
+        w = count / (count + k[..., None])  # (..., N)
+        total = at_least(xp.sum(w, axis=-1), SMALL)
+        found = spread(w, total)
         share = w / positive(count)
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
         lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior
-        between = (spread - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
+        between = (found - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
         # The bounds of k, laid on `between`, which may be negative or 0.
         k = scatter / at_most(at_least(between, scatter / most), scatter / least)
     return k

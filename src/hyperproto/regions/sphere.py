@@ -9,8 +9,11 @@ from array_api_compat import array_namespace
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, squared_distance
 from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
-from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, fit_bayes, radii_left_out
-from hyperproto.regions.left_out import LeftOut
+from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, radii_left_out
+from hyperproto.regions.known import Clusters, Knowledge, fit_known
+from hyperproto.regions.known import distances_left_out as known_distances_left_out
+from hyperproto.regions.left_out import LeftOut, measures_by_folds
+from hyperproto.regions.refined import refine as refine_head
 from hyperproto.regions.statistics import (
     MEAN_DISTANCE,
     ClassStatistics,
@@ -45,6 +48,8 @@ class Sphere(Region):
     scatter: Array = None  # (...) the pooled within-class scatter v
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
     gain: Array = None  # (...) how strongly A whitens, see `hyperproto.regions.whitening`
+    knowledge: Knowledge | None = None  # what names and unlabelled rows said, if there were any
+    is_refined: bool = False  # whether centres and radii are those of a refined head
 
     def __post_init__(self) -> None:
         """A sphere built without a radius is a point."""
@@ -64,12 +69,18 @@ class Sphere(Region):
         prior_ratio: float = PRIOR_RATIO,
         groups: Array = None,
         correlation: float = 0.0,
+        names: Array = None,
+        named: Array = None,
+        unlabelled: Array = None,
+        refine: bool = False,
     ) -> Self:
         """Estimate centres and radii from the support.
 
         - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
           within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
-          see `hyperproto.regions.bayes.effective_count`.
+          see `hyperproto.regions.bayes.effective_count`. It also learns from `names` of the classes (..., N, D) and
+          from `unlabelled` rows (..., U, D): see `hyperproto.regions.known`; and may `refine` the outcome
+          discriminatively: see `hyperproto.regions.refined`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
           squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
@@ -88,6 +99,10 @@ class Sphere(Region):
             radius_weight=radius_weight,
             prior_ratio=prior_ratio,
             worth=effective_count(stats.member, groups, correlation) if correlation else None,
+            names=names,
+            named=named,
+            unlabelled=unlabelled,
+            refine=refine,
         )
 
     @classmethod
@@ -101,6 +116,11 @@ class Sphere(Region):
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
         worth: Array = None,
+        names: Array = None,
+        named: Array = None,
+        unlabelled: Array = None,
+        clusters: Clusters | None = None,
+        refine: bool = False,
     ) -> Self:
         """Estimate centres and radii, as `fit` does; only "bayes" and mean distances of "paper" need the examples."""
         check_mode(cls, mode)
@@ -113,8 +133,18 @@ class Sphere(Region):
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
+        informed = not (names is None and unlabelled is None and clusters is None)
+        if (informed or refine) and mode != "bayes":
+            what = "names and unlabelled rows are" if informed else "refine is"
+            raise ConfigError(f"{what} for the fit mode 'bayes'; {mode!r} cannot use it")
         if mode == "bayes":
-            return cls(**vars(fit_bayes(with_examples(stats), prior_ratio, worth)), squared=squared, under_root=True)
+            stats = with_examples(stats)
+            known = {"names": names, "named": named, "unlabelled": unlabelled, "clusters": clusters}
+            fit, knowledge = fit_known(stats, prior_ratio, worth, **known)
+            if refine:
+                fit = refine_head(fit, knowledge, stats, stats.count if worth is None else worth, unlabelled)
+            kept = knowledge if informed else None
+            return cls(**vars(fit), squared=squared, under_root=True, knowledge=kept, is_refined=refine)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":
@@ -187,14 +217,16 @@ class Sphere(Region):
         """
         xp = array_namespace(x)
         k, known = self.ratio[..., None], self.scatter[..., None]
+        if self.knowledge is not None:
+            count, known = self.knowledge.believed(count), self.knowledge.scatter[..., None]
         weight = count / (count + k)  # (..., N) how far a centre has come from the middle to its class's mean
         middle = xp.mean(self.center, axis=-2, keepdims=True)  # (..., 1, D): centres are shrunk to their own mean
         away = xp.sum((self.center - middle) ** 2, axis=-1) / at_least(weight, SMALL)  # an empty class: at the middle
         guess = k * xp.sum(away, axis=-1, keepdims=True) / max(1, self.center.shape[-2] - 1)
         v = xp.where(known > 0, known, xp.where(guess > 0, guess, 1.0))  # (..., 1)
         grow = 1 + 1 / (count + k)
-        own = xp.where(known > 0, self._extent**2 / grow, v)
-        unsure = v / k / xp.sum(weight, axis=-1, keepdims=True)  # variance of the middle
+        own = xp.where(self.scatter[..., None] > 0, self._extent**2 / grow, v)
+        unsure = v / k / at_least(xp.sum(weight, axis=-1, keepdims=True), SMALL)  # variance of the middle
         reach = shrunk_scatter(own, v, count) * grow + (1 - weight) ** 2 * unsure  # (..., N)
         anywhere = v + v / k + unsure  # (..., 1)
         near = self.distance(x) ** 2 / reach[..., None, :] + xp.log(reach)[..., None, :]  # (..., Q, N)
@@ -203,10 +235,12 @@ class Sphere(Region):
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
         """Centres, whitening and radii without each example; eq. 3's radius, if `fair`, is that of the whole class."""
+        if self.is_refined:
+            return measures_by_folds(out, index, form)
         fair = fair and form.mode in ("paper", "point")
         met: Any = self
         if form.mode == "bayes":
-            place = distances_left_out(out, index, self.whiten, self.ratio, self.gain)
+            place = self._distances_left_out(out, index)
             met = replace(self, bias_radius=radii_left_out(out, index, self.bias_radius))
         else:
             place = out.squared_distances(index, fair)
@@ -217,6 +251,11 @@ class Sphere(Region):
                 met = form.fit(out.statistics(index))
         measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
         return measured
+
+    def _distances_left_out(self, out: LeftOut, index: Indices) -> Doubles:
+        if self.knowledge is None or self.whiten is None:
+            return distances_left_out(out, index, self.whiten, self.ratio, self.gain)
+        return known_distances_left_out(out, index, self.knowledge, self.whiten, self.ratio, self.gain)
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)

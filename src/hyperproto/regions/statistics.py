@@ -132,6 +132,10 @@ class ExampleStatistics(Statistics, ABC):
     def spread(self, values: Array) -> Array:
         """Give each example (..., S, D) the value of its class (..., N, D)."""
 
+    @abstractmethod
+    def memberships(self) -> tuple[Array, Array]:
+        """The examples (..., S, D), and how often each counts in each class (..., S, N)."""
+
     def mapped_lengths(self, linear_map: Callable[[Array], Array]) -> Array:
         """||A r||^2 of the residuals r, mapped by A: (..., S)."""
         xp = array_namespace(self.mean)
@@ -220,6 +224,10 @@ class ClassStatistics(ExampleStatistics):
         """Give each example the value of its class; padding gets 0."""
         return self.member @ values
 
+    def memberships(self) -> tuple[Array, Array]:
+        """As they are; padding counts in no class."""
+        return self.support, self.member
+
 
 @dataclass(frozen=True, eq=False)
 class FlatStatistics(ExampleStatistics):
@@ -278,6 +286,12 @@ class FlatStatistics(ExampleStatistics):
     def spread(self, values: Floats) -> Floats:
         """Give each example the value of its class."""
         return values[self.labels]
+
+    def memberships(self) -> tuple[Floats, Floats]:
+        """The one array here of the size (S, N), in the precision of the rows."""
+        member = np.zeros((len(self.rows), len(self.count)), self.rows.dtype)
+        member[np.arange(len(member)), self.labels] = self.weights
+        return self.rows, member
 
 
 def check_support(xp: Array, support: Array, labels: Array, way: int) -> None:

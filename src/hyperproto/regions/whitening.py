@@ -1,6 +1,7 @@
 """Whitening by the shrunk within-class covariance, of low rank where the support is smaller than the space."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from array_api_compat import array_namespace, device
 
@@ -19,6 +20,11 @@ class Whitening:
     def __call__(self, x: Array) -> Array:
         """Map rows (..., Q, D)."""
         return x + (x @ self.left) @ self.right
+
+    def astype(self, dtype: Any) -> "Whitening":
+        """The same map in another precision."""
+        xp = array_namespace(self.left)
+        return Whitening(xp.astype(self.left, dtype), xp.astype(self.right, dtype))
 
 
 def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: Array) -> tuple[Whitening, Array]:

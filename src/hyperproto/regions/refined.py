@@ -1,0 +1,130 @@
+"""A discriminative fit that starts at the closed form of `known` and is held to it by the posterior's own precision.
+
+Softmax regression over a linear head (W, b) on whitened rows f, which minimises
+
+    sum_i CE(y_i at i) + sum_u sum_n t_un q_n CE(n at u) + l/2 (||W - W0||^2 + ||b - b0||^2)
+
+with CE(n at f) = -log softmax_n(f W + b + log M), M_n being the mass of class n in the loss, so that classes count
+alike. W0 = 2 C / T and b0 = (eps - ||c||^2) / T are the head of the spheres at the temperature T = 2 v s / 20, and
+l = v s^2 k / 20 is the prior precision of a centre, v / k, as one of W. It is solved twice: on the labelled rows; then
+from W0 again with the unlabelled ones, whose targets t are a mean of the first head's answers and of the shares that
+expectation-maximisation gave them. NumPy only.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.errors import ConfigError
+from hyperproto.regions.arrays import Doubles, Floats, row_squares
+from hyperproto.regions.bayes import BayesFit
+from hyperproto.regions.known import Knowledge, Shares, near, row_blocks
+from hyperproto.regions.statistics import ExampleStatistics
+
+SOFT = 20.0  # effective dimension of the softmax that is fitted (the shares of the rows use their own, about 100)
+MASS = 50.0  # how many examples the unlabelled rows of a class count for at most
+STEPS = 20  # of L-BFGS, in each of the two stages
+LEAST_MASS = 1e-6  # of a class that has no row
+
+
+def refine(
+    fit: BayesFit, knowledge: Knowledge, stats: ExampleStatistics, count: Doubles, unlabelled: Floats | None = None
+) -> BayesFit:
+    """Move centres and radii to those of the refined head: c = T W / 2, eps = T b + ||c||^2.
+
+    `fit` and `knowledge` are what `fit_known` gave for `stats` and `unlabelled` (U, D); `count` (N,) is how many
+    examples each class counts for. Products are in the precision of the rows. Where nothing is known of scatter, the
+    closed form stands.
+    """
+    if not isinstance(stats.mean, np.ndarray) or stats.mean.ndim != 2:
+        raise ConfigError("refine takes one support set of NumPy arrays; fit episodes one by one, or without refine")
+    v, believed = float(knowledge.scatter), knowledge.believed(count)
+    examples, target = stats.memberships()
+    if knowledge.clusters is None or not knowledge.clusters.spread > 0:
+        unlabelled = None
+    dtype = examples.dtype if unlabelled is None else unlabelled.dtype
+    whiten = fit.whiten.astype(dtype)
+    labelled = whiten(examples.astype(dtype))
+    others = labelled[:0] if unlabelled is None else whiten(unlabelled)
+    about = others if len(others) else labelled
+    if not v > 0 or not len(about):
+        return fit
+    wider = float(near(believed, fit.ratio))  # s
+    scale, hold = SOFT / (v * wider), v * wider**2 * float(fit.ratio) / SOFT  # 2 / T, l
+    middle = about.mean(axis=0, dtype=np.float64)  # rows about their mean, so that b is no part of W
+    bias = scale / 2 * (fit.bias_radius - row_squares(fit.center)) + scale * fit.center @ middle
+    start = np.vstack([scale * fit.center.T, bias])  # (D + 1, N)
+    labelled, others, target = _with_one(labelled, middle), _with_one(others, middle), target.astype(dtype)
+    head = _solve(labelled, target, start, hold) if len(labelled) else start
+    if unlabelled is not None:
+        soft = _targets(unlabelled, others, fit, knowledge, count, head)
+        head = _solve(np.concatenate([labelled, others]), np.concatenate([target, soft]), start, hold)
+    center = head[:-1].T / scale
+    return replace(fit, center=center, bias_radius=2 / scale * (head[-1] - middle @ head[:-1]) + row_squares(center))
+
+
+def _targets(
+    rows: Floats, whitened: Floats, fit: BayesFit, knowledge: Knowledge, count: Doubles, head: Doubles
+) -> Floats:
+    """t_un q_n (U, N): a mean of what `head` says and of the shares, less for large clusters.
+
+    `whitened` (U, D + 1) are the rows as the head takes them. Labels make up a part K / (K + worth + k) of the
+    posterior: so far is the head believed.
+    """
+    clusters, believed = knowledge.clusters, knowledge.believed(count)
+    assert clusters is not None
+    dim = float(clusters.dim)
+    shares = Shares.of(fit, fit.center, believed, knowledge.scatter, clusters.dim, knowledge.loose, rows.dtype)
+    trust = float(count.mean() / (believed + fit.ratio).mean())
+    sharp = (head * (dim / SOFT)).astype(rows.dtype)
+    whiten, target = fit.whiten.astype(rows.dtype), np.empty((len(rows), len(count)), rows.dtype)
+    for part in row_blocks(rows, len(count)):
+        share = shares(rows[part], row_squares(whiten(rows[part])))
+        own = share.sum(axis=1, keepdims=True) * _softmax(whitened[part] @ sharp)
+        target[part] = trust * own + (1 - trust) * share
+    size = target.sum(axis=0, dtype=np.float64)
+    target *= (MASS / (size + size.mean() + MASS)).astype(rows.dtype)
+    return target
+
+
+def _with_one(rows: Floats, middle: Doubles) -> Floats:
+    """Rows (n, D + 1) about their middle, with a one for the bias."""
+    return np.concatenate([rows - middle, np.ones((len(rows), 1))], axis=1).astype(rows.dtype)
+
+
+def _softmax(scores: Floats) -> Floats:
+    power = np.exp(scores - scores.max(axis=1, keepdims=True))
+    found: Floats = power / power.sum(axis=1, keepdims=True)
+    return found
+
+
+def _solve(rows: Floats, target: Floats, start: Doubles, hold: float) -> Doubles:
+    """Softmax regression (D + 1, N) with weighted soft targets and a ridge `hold` about `start`."""
+    from scipy.optimize import minimize  # only estimators come here: the equations do not wait for it
+
+    mass = target.sum(axis=0, dtype=np.float64)
+    weight = target.sum(axis=1)
+    offset = np.log(np.maximum(mass, LEAST_MASS) / mass.mean()).astype(rows.dtype)  # log M, no part of the head
+    parts = list(row_blocks(rows, len(mass)))
+
+    def loss(flat: Doubles) -> tuple[float, NDArray[Any]]:
+        head = flat.reshape(start.shape)
+        cast, slope, fit = head.astype(rows.dtype), np.zeros(start.shape), 0.0
+        for part in parts:
+            scores = rows[part] @ cast
+            scores += offset
+            scores -= scores.max(axis=1, keepdims=True)
+            fit += float(np.einsum("un,un->", target[part], scores, dtype=np.float64))
+            np.exp(scores, out=scores)
+            total = scores.sum(axis=1)
+            fit -= float(weight[part] @ np.log(total).astype(np.float64))
+            scores *= (weight[part] / total)[:, None]
+            scores -= target[part]
+            slope += rows[part].T @ scores
+        move = head - start
+        return hold / 2 * float((move**2).sum()) - fit, (slope + hold * move).ravel()
+
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+    return found.reshape(start.shape)  # type: ignore[no-any-return]

@@ -1,0 +1,378 @@
+"""Names and unlabelled rows in the closed form, stated once more with loops, and compared with the library's."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.regions import ClosedForm, Sphere, known
+from hyperproto.regions.bayes import fit_bayes
+from hyperproto.regions.known import fit_known
+from hyperproto.regions.left_out import LeftOut, left_out_measures
+from hyperproto.regions.statistics import ClassStatistics, FlatStatistics, moments_of
+from tests.equations.references import reference
+from tests.equations.test_bayes_equation import apart, naive_bayes
+
+
+def naive_prior(z: Any, count: Any, p: Any, k: float) -> Any:
+    """w, m and g of z_n ~ m + g p_n, class by class."""
+    way = len(z)
+    w = [count[n] / (count[n] + k) for n in range(way)]
+    if not any(w):
+        return w, np.zeros(p.shape[1]), 0.25
+    middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
+    origin = sum(w[n] * p[n] for n in range(way)) / sum(w)
+    prior = 0.05 * sum(sum((p[n] - origin) ** 2) for n in range(way)) / way
+    if prior == 0:
+        return w, middle, 0.0
+    above = sum(w[n] * sum((z[n] - middle) * (p[n] - origin)) for n in range(way)) + 0.25 * prior
+    g = max(0.0, above / (sum(w[n] * sum((p[n] - origin) ** 2) for n in range(way)) + prior))
+    return w, middle - g * origin, g
+
+
+def naive_centers(z: Any, count: Any, p: Any, k: float) -> Any:
+    w, m, g = naive_prior(z, count, p, k)
+    return np.array([m + g * p[n] + w[n] * (z[n] - m - g * p[n]) for n in range(len(z))]), g
+
+
+def naive_ratio(z: Any, count: Any, p: Any, v: float) -> Any:
+    """k about m + g p_n, of the classes that have examples."""
+    there = [n for n in range(len(z)) if count[n] > 0]
+    z, p, count, k = z[there], p[there], [count[n] for n in there], 4.0
+    for _ in range(5):
+        w, m, g = naive_prior(z, count, p, k)
+        spread = sum(w[n] * sum((z[n] - m - g * p[n]) ** 2) for n in range(len(z)))
+        noise = v * sum(w[n] / count[n] * (1 - w[n] / sum(w)) for n in range(len(z)))
+        between = (spread - noise) / (sum(w) - sum(a * a for a in w) / sum(w))
+        k = min(max(v / max(between, 1e-12), 0.25), 16.0)
+    return math.exp(((len(z) - 1) * math.log(k) + 4 * math.log(4)) / (len(z) - 1 + 4))
+
+
+def naive_known(x: Any, y: Any, way: int, names: Any, named: Any, rows: Any) -> Any:
+    """Return centres, radii, A, v, k, g and what clusters are worth."""
+    dim = x.shape[1]
+    count = [int((y == n).sum()) for n in range(way)]
+    there = [n for n in range(way) if count[n]]
+    whiten, v, loose, eps = np.eye(dim), 0.0, 4.0, np.zeros(way)
+    if there:
+        _, found, whiten, v, loose, _ = naive_bayes(x, np.searchsorted(there, y))
+        eps[there] = found
+    z = np.array([whiten @ x[y == n].mean(0) if count[n] else np.zeros(dim) for n in range(way)])
+    p = np.zeros((way, dim))
+    if names is not None and any(named):
+        middle = 0 if all(named) else np.mean([names[n] for n in range(way) if named[n]], axis=0)
+        p = np.array([whiten @ (names[n] - middle) if named[n] else np.zeros(dim) for n in range(way)])
+    k = naive_ratio(z, count, p, v) if v > 0 else 4.0
+    centers, g = naive_centers(z, count, p, k)
+    worth: list[Any] = [0.0] * way
+    if rows is None or len(rows) < 2 or (rows == rows[0]).all():
+        return centers, eps, whiten, v, k, g, worth
+    u = np.array([whiten @ row for row in rows])
+    gram = np.cov(u.T, bias=True).reshape(dim, dim)
+    d = np.trace(gram) ** 2 / np.trace(gram @ gram)
+    v_rows = v or np.trace(gram) / (1 + 1 / k)
+    if not there:
+        centers = centers - centers.mean(0) + u.mean(0)
+    for _ in range(8):
+        s, s0 = 1 + 1 / (np.mean([count[n] + worth[n] for n in range(way)]) + k), 1 + 1 / loose
+        size, total = [0.0] * way, np.zeros((way, dim))
+        for row in u:
+            log = [-d / 2 * ((sum((row - centers[n]) ** 2) - eps[n]) / (v_rows * s) + math.log(s)) for n in range(way)]
+            log.append(-d / 2 * (sum((row - centers.mean(0)) ** 2) / (v_rows * s0) + math.log(s0)))
+            odds = [math.exp(each - max(log)) for each in log]
+            for n in range(way):
+                size[n] += odds[n] / sum(odds)
+                total[n] += odds[n] / sum(odds) * row
+        worth = [8 * size[n] / (size[n] + np.mean(size) + 8) for n in range(way)]
+        both = [
+            (count[n] * z[n] + worth[n] * total[n] / max(size[n], 1e-12)) / max(count[n] + worth[n], 1e-12)
+            for n in range(way)
+        ]
+        centers, g = naive_centers(np.array(both), [count[n] + worth[n] for n in range(way)], p, k)
+    return centers, eps, whiten, v, k, g, worth
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Any:
+    """Examples of unit length, unequal counts, empty classes, some names, rows from the classes and from elsewhere."""
+    way, dim = draw(st.integers(1, 5)), draw(st.integers(2, 16))
+    shots = draw(st.lists(st.integers(0, 5), min_size=way, max_size=way))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    place = rng.normal(size=(way + 1, dim))
+    noise = draw(st.sampled_from([0.3, 1.0])) * np.exp(draw(st.sampled_from([0.0, 1.0])) * rng.normal(size=dim))
+    y = rng.permutation(np.repeat(np.arange(way), shots))
+    x = unit(place[y] + noise * rng.normal(size=(len(y), dim)))
+    names = named = rows = None
+    if draw(st.booleans()):
+        names = unit(place[:way] + draw(st.sampled_from([0.3, 3.0])) * rng.normal(size=(way, dim)))
+        named = np.array(draw(st.lists(st.booleans(), min_size=way, max_size=way)))
+    if size := draw(st.sampled_from([0, 0, 1, 12, 30])):
+        rows = unit(place[rng.integers(0, way + 1, size)] + noise * rng.normal(size=(size, dim)))
+        rows = rows if draw(st.integers(0, 5)) else np.tile(rows[:1], (size, 1))
+    return x, y, way, names, named, rows
+
+
+def unit(x: Any) -> Any:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def fitted(case: Any) -> Any:
+    x, y, way, names, named, rows = case
+    return fit_known(ClassStatistics.of(x, y, way), names=names, named=named, unlabelled=rows)
+
+
+def assert_is(case: Any, expected: Any, tolerance: float = 1e-9) -> None:
+    fit, knowledge = fitted(case)
+    centers, eps, whiten, v, k, g, worth = expected
+    assert apart(fit.whiten(np.eye(case[0].shape[1])), whiten) < tolerance
+    assert apart(fit.ratio, k) < tolerance
+    assert apart(fit.scatter, v) < tolerance
+    said = np.abs(knowledge.names - knowledge.names[:1]).max()  # where names do not differ, g means nothing
+    assert apart(said * knowledge.strength, said * g) < tolerance
+    assert apart(fit.bias_radius, eps) < tolerance
+    if knowledge.clusters is not None:
+        assert apart(knowledge.clusters.worth, np.array(worth)) < tolerance
+    assert apart(fit.center, centers) < tolerance
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases())
+def test_it_is_the_formula(case: Any) -> None:
+    assert_is(case, naive_known(*case))
+
+
+@pytest.mark.data
+def test_it_is_the_shared_reference() -> None:
+    shared = reference("known_regions")
+
+    @settings(deadline=None, max_examples=100)
+    @given(cases())
+    def check(case: Any) -> None:
+        x, y, way, names, named, rows = case
+        by_label = {} if names is None else {n: names[n] for n in range(way) if named[n]}
+        classes = np.unique([*y, *by_label]).astype(int)
+        if not len(classes):
+            return
+        _, weights, bias, scatter, ratio, strength = shared.fit(x, y, by_label, rows)
+        names, named = (None, None) if names is None else (names[classes], named[classes])
+        fit, knowledge = fitted((x, np.searchsorted(classes, y), len(classes), names, named, rows))
+        form = Sphere(**vars(fit)).linear()
+        said = np.abs(knowledge.names - knowledge.names[:1]).max()
+        found = form.weights, form.bias, fit.scatter, fit.ratio, said * knowledge.strength
+        for ours, theirs in zip(found, (weights, bias, scatter, ratio, said * strength), strict=True):
+            assert apart(ours, theirs) < 1e-9
+
+    check()
+
+
+@settings(deadline=None, max_examples=60)
+@given(cases(), st.randoms(use_true_random=False))
+def test_the_order_of_classes_and_rows_is_nothing(case: Any, random: Any) -> None:
+    x, y, way, names, named, rows = case
+    order, places = list(range(way)), list(range(len(y)))
+    random.shuffle(order)
+    random.shuffle(places)
+    turned = np.argsort(order)  # class n is now turned[n]
+    again = (
+        x[places],
+        turned[y[places]] if len(y) else y,
+        way,
+        None if names is None else names[order],
+        None if named is None else named[order],
+        None if rows is None else rows[::-1],
+    )
+    (one, known_one), (other, known_other) = fitted(case), fitted(again)
+    assert apart(other.center, one.center[order]) < 1e-7
+    assert apart(other.ratio, one.ratio) < 1e-9
+    assert apart(known_other.strength, known_one.strength) < 1e-7
+
+
+def five(rng: np.random.Generator, shots: Any = (1, 2, 5, 3, 8), dim: int = 20) -> Any:
+    """Classes, names that say something, and rows of all of them."""
+    place = rng.normal(size=(len(shots), dim))
+    y = np.repeat(np.arange(len(shots)), shots)
+    x = unit(place[y] + 0.8 * rng.normal(size=(len(y), dim)) * np.exp(rng.normal(size=dim)))
+    rows = unit(place[rng.integers(0, len(shots), 80)] + 0.8 * rng.normal(size=(80, dim)))
+    return x, y, len(shots), unit(place + 0.5 * rng.normal(size=place.shape)), np.ones(len(shots), bool), rows
+
+
+@pytest.mark.parametrize("shots", [(1, 1, 1), (2, 2, 2), (5, 5, 5), (1, 7, 3, 2)])
+def test_without_names_and_rows_it_is_bayes_to_the_last_bit(rng: np.random.Generator, shots: Any) -> None:
+    x, y, way, *_ = five(rng, shots)
+    plain = fit_bayes(ClassStatistics.of(x, y, way))
+    fit, knowledge = fit_known(ClassStatistics.of(x, y, way))
+    for name in ("center", "bias_radius", "extent_radius", "scatter", "ratio", "gain"):
+        assert np.array_equal(getattr(fit, name), getattr(plain, name)), name
+    assert knowledge.strength == 0
+    assert knowledge.clusters is None
+    assert Sphere.fit(x, y, way).knowledge is None
+
+
+def test_names_that_say_nothing_leave_bayes(rng: np.random.Generator) -> None:
+    """All alike, none at all, or on the other side."""
+    x, y, way, names, _, _ = five(rng)
+    plain = fit_bayes(ClassStatistics.of(x, y, way))
+    for same, named in ((np.tile(names[:1], (way, 1)), np.ones(way, bool)), (names, np.zeros(way, bool))):
+        fit, _ = fitted((x, y, way, same, named, None))
+        assert apart(fit.center, plain.center) < 1e-9
+        assert apart(fit.ratio, plain.ratio) < 1e-9
+    assert fitted((x, y, way, -names, None, None))[1].strength == 0  # never to the other side
+
+
+def test_the_origin_and_the_scale_of_names_drop_out(rng: np.random.Generator) -> None:
+    """Names as a body may lie elsewhere than texts do; but for the weak prior of g, whose unit is theirs."""
+    x, y, way, names, named, rows = five(rng)
+    plain = fitted((x, y, way, names, named, rows))
+    moved = fitted((x, y, way, names + rng.normal(size=20), named, rows))
+    assert apart(moved[0].center, plain[0].center) < 1e-7
+    scaled = fitted((x, y, way, 3 * names, named, rows))
+    assert apart(scaled[0].center, plain[0].center) < 0.05
+    assert scaled[1].strength * 3 == pytest.approx(float(plain[1].strength), rel=0.1)
+
+
+def test_a_class_without_examples_lies_where_its_name_says(rng: np.random.Generator) -> None:
+    x, y, way, names, named, _ = five(rng, (0, 2, 5, 3, 8))
+    fit, knowledge = fitted((x, y, way, names, named, None))
+    g, w = float(knowledge.strength), np.bincount(y) / (np.bincount(y) + float(fit.ratio))
+    z = np.array([x[y == n].mean(0) if n else np.zeros(20) for n in range(way)])
+    m = w @ (z - g * names) / w.sum()
+    assert apart(fit.center[0], fit.whiten(m + g * names[0])) < 1e-9
+    named = np.array([False, True, True, True, True])
+    fit, _ = fitted((x, y, way, names, named, None))
+    common = np.bincount(y, minlength=way) / (np.bincount(y, minlength=way) + float(fit.ratio))
+    assert apart(fit.center[0], fit.whiten(common @ z / common.sum())) < 0.2  # the common mean, but for the names
+
+
+def test_no_examples_at_all_is_cosine_to_the_names(rng: np.random.Generator) -> None:
+    names, q = unit(rng.normal(size=(6, 20))), unit(rng.normal(size=(50, 20)))
+    x, y = np.empty((0, 20)), np.empty(0, int)
+    sphere = Sphere.fit(x, y, 6, names=names)
+    assert (sphere.measure(q).argmin(1) == (q @ names.T).argmax(1)).all()
+    assert sphere.knowledge is not None
+    assert sphere.knowledge.strength == 0.25
+    rows = unit(np.repeat(names, 20, axis=0) + 0.2 * rng.normal(size=(120, 20)))
+    learnt = Sphere.fit(x, y, 6, names=names, unlabelled=rows)
+    assert (learnt.measure(rows).argmin(1) == np.repeat(np.arange(6), 20)).mean() > 0.9
+
+
+def test_a_large_ratio_leaves_the_names_alone(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, way, names, named, rows = five(rng)
+    for owner in ("known.LEAST_RATIO", "known.MOST_RATIO"):
+        monkeypatch.setattr(f"hyperproto.regions.{owner}", 1e9)
+    fit, knowledge = fit_known(ClassStatistics.of(x, y, way), 1e9, names=names)
+    between = fit.center - fit.center.mean(0)
+    assert apart(between, knowledge.strength * fit.whiten(names - names.mean(0))) < 1e-6
+    monkeypatch.undo()
+    monkeypatch.setattr(known, "WORTH", 1e-9)  # no row is worth anything
+    without = fitted((x, y, way, names, named, None))[0]
+    assert apart(fitted((x, y, way, names, named, rows))[0].center, without.center) < 1e-6
+
+
+def test_a_thousand_times_more_rows_never_drown_the_labels(rng: np.random.Generator) -> None:
+    x, y, way, names, named, rows = five(rng)
+    worth = fitted((x, y, way, names, named, np.tile(rows, (1000, 1))))[1].clusters.worth
+    assert (worth < 8).all()
+    absent = five(rng, (3, 3, 3, 3, 3))
+    lacking = fitted((*absent[:5], absent[5][:2]))[1].clusters
+    assert lacking.worth.min() < 0.1 * 8  # what no row is of gains nothing
+
+
+def test_float32_rows_give_the_same_to_their_precision(rng: np.random.Generator) -> None:
+    case = five(rng)
+    exact, known_exact = fitted(case)
+    single, known_single = fitted((*case[:5], case[5].astype(np.float32)))
+    assert single.center.dtype == np.float64
+    assert apart(single.center, exact.center) < 1e-4
+    assert apart(known_single.clusters.worth, known_exact.clusters.worth) < 1e-3
+
+
+def test_blocks_change_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = five(rng)
+    whole = fitted(case)[0].center
+    monkeypatch.setattr(known, "BLOCK", 1)
+    monkeypatch.setattr(known, "LEAST_ROWS", 7)
+    sizes = []
+    call = known.Shares.__call__
+
+    def noted(self: Any, rows: Any, length: Any) -> Any:
+        sizes.append(len(rows))
+        return call(self, rows, length)
+
+    monkeypatch.setattr(known.Shares, "__call__", noted)
+    assert apart(fitted(case)[0].center, whole) < 1e-9
+    assert max(sizes) == 7
+
+
+def test_clusters_stand_for_their_rows(rng: np.random.Generator) -> None:
+    x, y, way, names, named, rows = five(rng)
+    fit, knowledge = fitted((x, y, way, names, named, rows))
+    stats = ClassStatistics.of(x, y, way)
+    again, same = fit_known(stats, names=names, named=named, clusters=knowledge.clusters)
+    assert apart(again.center, fit.center) < 1e-9
+    assert apart(again.extent_radius, fit.extent_radius) < 1e-9
+    assert apart(same.scatter, knowledge.scatter) < 1e-9
+    raw = knowledge.center(stats.mean, stats.count, fit.ratio)
+    assert apart(fit.whiten(raw), fit.center) < 1e-9
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_leaving_out_is_fitting_again_with_what_all_estimate_together(rng: np.random.Generator, rows: bool) -> None:
+    """k, g, the gain of the whitening and the clusters are those of the fit to all."""
+    x, y, way, names, named, unlabelled = five(rng, (4, 2, 5, 3, 0))
+    stats = FlatStatistics.of(x, y, np.ones(len(y)), moments_of(x, y, None, way))
+    options = {"names": names, "named": named, "unlabelled": unlabelled if rows else None}
+    form = ClosedForm(Sphere, "bayes", options)
+    sphere: Any = form.fit(stats)
+    found = left_out_measures(LeftOut(stats), sphere, form, np.arange(len(y)))
+    knowledge, k, b = sphere.knowledge, float(sphere.ratio), float(sphere.gain)
+    cluster = knowledge.clusters.mean if rows else np.zeros_like(names)
+    worth = knowledge.clusters.worth if rows else np.zeros(way)
+    full = np.bincount(y, minlength=way)
+    excess = sphere.bias_radius * full * (full + 15) / np.maximum(full - 1, 1)
+    for i in range(len(y)):
+        keep = np.arange(len(y)) != i
+        count = np.bincount(y[keep], minlength=way)
+        mean = np.array([x[keep & (y == n)].mean(0) if count[n] else np.zeros(20) for n in range(way)])
+        residual = x[keep] - mean[y[keep]]
+        values, vectors = np.linalg.eigh(np.eye(20) + b * residual.T @ residual)
+        whiten = vectors @ np.diag(values**-0.5) @ vectors.T
+        there = np.maximum(count + worth, 1e-12)
+        both = (count[:, None] * mean + worth[:, None] * cluster) / there[:, None]
+        prior = float(knowledge.strength) * names
+        w = (count + worth) / (count + worth + k)
+        m = w @ (both - prior) / w.sum()
+        centers = (m + prior + w[:, None] * (both - m - prior)) @ whiten
+        spare = np.maximum(count - 1, 0)
+        eps = spare / (spare + 16) * excess / np.maximum(count, 1)
+        expected = ((x[i] @ whiten - centers) ** 2).sum(1) - eps
+        np.testing.assert_allclose(found[i], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_novelty_of_what_is_far_from_every_class(rng: np.random.Generator) -> None:
+    """Also where classes have no examples, or one each, and scatter is not known from them."""
+    place = 3 * np.eye(4, 12)
+    rows = np.repeat(place, 20, axis=0) + 0.3 * rng.normal(size=(80, 12))
+    stranger = -3 * np.eye(12)[5:6]
+    for shots in ([0, 0, 0, 0], [1, 1, 1, 1], [4, 4, 4, 0]):
+        y = np.repeat(np.arange(4), shots)
+        x = place[y] + 0.3 * rng.normal(size=(len(y), 12))
+        sphere = Sphere.fit(x, y, 4, names=place, unlabelled=rows)
+        novelty = sphere.novelty(np.concatenate([rows, stranger]), np.array(shots, float))
+        assert np.isfinite(novelty).all()
+        assert (novelty[-1] > novelty[:-1]).all()
+
+
+def test_what_does_not_fit_is_refused(rng: np.random.Generator) -> None:
+    x, y, way, names, _, rows = five(rng)
+    with pytest.raises(DataError, match=r"names have shape \(4, 20\); the classes need \(5, 20\): one vector a class"):
+        Sphere.fit(x, y, way, names=names[:4])
+    with pytest.raises(DataError, match=r"named has shape \(4,\); the classes need \(5,\): one truth value a class"):
+        Sphere.fit(x, y, way, names=names, named=np.ones(4, bool))
+    with pytest.raises(DataError, match=r"unlabelled rows have shape \(80, 19\); they need \('U', 20\)"):
+        Sphere.fit(x, y, way, unlabelled=rows[:, 1:])
+    with pytest.raises(ConfigError, match="names and unlabelled rows are for the fit mode 'bayes'; 'paper' cannot"):
+        Sphere.fit(x, y, way, mode="paper", unlabelled=rows)
