@@ -65,7 +65,7 @@ class Task:
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
     query_mask: Tensor | None = None  # (B, Q, L)
-    unlabelled: Tensor | None = None  # (B, U, *feature_shape), where a recipe has [unlabelled]; in training only
+    unlabelled: Tensor | None = None  # (B, U, *feature_shape) units without a label, where there are any to give
     names: Tensor | None = None  # (B, N, D') vectors of the classes' names, zeros where a class has none
     names_mask: Tensor | None = None  # (B, N) bool, which classes have a name
 
