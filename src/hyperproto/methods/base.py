@@ -60,7 +60,7 @@ class Method(nn.Module):
     needs_unlabelled: bool = False  # whether training needs items without labels, `task.unlabelled`
     needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     names_at_evaluation: ClassVar[bool] = True  # False: it gets names of classes in training only
-    knows: frozenset[str] = frozenset()  # at evaluation, where given: "names" (task.names), "unlabelled" (task.unlabelled)
+    knows: frozenset[str] = frozenset()  # what it can use at evaluation: "names", "unlabelled" of the task
     takes_way: ClassVar[bool] = False  # whether it is told the way of training episodes, though it serves any
     start_temperature: ClassVar[float] = 1.0
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
