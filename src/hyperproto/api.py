@@ -18,7 +18,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,10 @@ def evaluate(
     rule: str | None = None,
     least_spans: int | None = None,
     episode_file: str | PathLike[str] | None = None,
+    know: str = "nothing",
+    names: str | None = None,
+    unlabelled: int | None = None,
+    strangers: int = 0,
     progress: Show | None = None,
 ) -> "Result":
     """Measure one method on episodes of unseen classes.
@@ -134,6 +138,10 @@ def evaluate(
         data, `val`).
     rule, least_spans : K~2K episodes of entities: toolkit or appendix; leave out types with fewer entities.
     episode_file : Few-NERD's sampled episodes, such as `test_5_1.jsonl`; `data` has the training data then.
+    know : what the method is told besides the support: `names` of the classes as its prior, or as one more `example` of
+        each; `unlabelled` items, or the `queries` themselves; two of them joined, `names+unlabelled`.
+    names : where names come from: `labels` (the default), `descriptions` (of relations), or a file `{class: text}`.
+    unlabelled, strangers : so many items of each class without a label (None: 50), and of other classes among them.
 
     Returns
     -------
@@ -147,10 +155,12 @@ def evaluate(
     """
     from hyperproto.studies.measure import Tasks, measure
 
-    chosen = _one_selection(run, encoder, method, fit, transform, options)
+    chosen = replace(_one_selection(run, encoder, method, fit, transform, options), known=[know], names=names)
     tasks = Tasks(
         data=data,
         split=split,
+        unlabelled=unlabelled,
+        strangers=strangers,
         shots=[] if shot is None else [_as_shots(shot)],
         way=way,
         query=query,
@@ -190,6 +200,10 @@ def compare(
     rule: str | None = None,
     least_spans: int | None = None,
     episode_file: str | PathLike[str] | None = None,
+    know: Names = None,
+    names: str | None = None,
+    unlabelled: int | None = None,
+    strangers: int = 0,
     progress: Show | None = None,
 ) -> "Comparison":
     """Measure every combination that makes sense on the same episodes, with paired differences.
@@ -200,6 +214,7 @@ def compare(
     options : options of the methods; a list holds several values to compare.
     shots : support examples of every class, `5` (the default); of each, `(1, 1, 2, 5, 20)`; or a list of these,
         `[1, 5, (1, 2, 5)]`: a group of results for each.
+    know : one or a list, as `evaluate` takes it: each method is told what it has a use for.
     data, split, way, ... : as `evaluate` takes them.
 
     Returns
@@ -224,10 +239,19 @@ def compare(
     alternatives = {key: value if isinstance(value, list) else [value] for key, value in (options or {}).items()}
     several: list[Any] = shots if isinstance(shots, list) else [] if shots is None else [shots]
     chosen = Selection(
-        runs, encoders, _names("method", methods), _names("fit", fits), _names("transform", transforms), alternatives
+        runs,
+        encoders,
+        _names("method", methods),
+        _names("fit", fits),
+        _names("transform", transforms),
+        alternatives,
+        known=_names("know", know),
+        names=names,
     )
     tasks = Tasks(
         data=data,
+        unlabelled=unlabelled,
+        strangers=strangers,
         split=split,
         shots=[_as_shots(shot) for shot in several],
         way=way,

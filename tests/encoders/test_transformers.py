@@ -166,9 +166,7 @@ def test_a_prompt_names_head_and_tail_first(bert: str) -> None:
     encoder = RelationTransformer(model=bert, representation="prompt", frozen=False)
     tokens = encoder.prepare(RELATIONS)
     found = pieces_of(encoder, tokens)
-    assert (
-        found[1] == "[CLS] bob a ##n ##d london [UNK] in london the queen met bob [SEP]"
-    )
+    assert found[1] == "[CLS] bob a ##n ##d london [UNK] in london the queen met bob [SEP]"
     assert found[5] == "[CLS] anna a ##n ##d bob [UNK] anna bob [SEP]"
     assert (tokens.starts[1].tolist(), tokens.ends[1].tolist()) == ([1, 5], [2, 6])
     states = by_hand(encoder.model, tokens.pieces.row(0).tolist())

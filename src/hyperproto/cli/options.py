@@ -54,6 +54,17 @@ ThresholdData = Annotated[
     str | None, typer.Option(help="With NOTA: data to choose the threshold of rejection on (default: the same data).")
 ]
 ThresholdSplit = Annotated[str | None, typer.Option(help="With NOTA: the split to choose it on (default: val).")]
+_TOLD = "Told besides the support: names, example, unlabelled or queries; two joined by +"
+Know = Annotated[str, typer.Option(help=f"{_TOLD}.")]
+KnowMany = Annotated[list[str] | None, typer.Option("--know", help=f"{_TOLD}; repeatable.")]
+NameSource = Annotated[
+    str | None,
+    typer.Option("--names", help="Where names that are told come from: labels (default), descriptions, or FILE.json."),
+]
+UnlabelledCount = Annotated[
+    int | None, typer.Option("--unlabelled", min=0, help="Items of each class without a label (default: 50).")
+]
+Strangers = Annotated[int, typer.Option(min=0, help="Items of other classes among those without a label.")]
 OneRun = Annotated[str | None, typer.Option("--run", help="A trained run.")]
 OneEncoder = Annotated[str | None, typer.Option("--encoder", help="A ready encoder, such as identity.")]
 OneMethod = Annotated[str | None, typer.Option("--method", help="A method, or FILE.py:CLASS (default: the run's own).")]

@@ -22,6 +22,7 @@ class Episode:
     support_y: IntArray  # local label of each support unit
     query: IntArray  # items
     query_y: IntArray | None  # local label of each query unit; None in a hidden test set
+    unlabelled: IntArray | None = None  # items, of the same or of other classes, that come without a label
 
     @property
     def way(self) -> int:
@@ -42,7 +43,8 @@ def episodes_hash(pool: Pool, episodes: Sequence[Episode]) -> str:
     """Sixteen hex digits for a list of episodes over this very pool; every reported number carries them."""
     digest = hashlib.sha256(pool.digest.encode())
     for episode in episodes:
-        for part in (episode.classes, episode.support, episode.support_y, episode.query, episode.query_y):
+        own = [episode.classes, episode.support, episode.support_y, episode.query, episode.query_y]
+        for part in own if episode.unlabelled is None else [*own, episode.unlabelled]:
             values = np.zeros(0, np.int64) if part is None else np.ascontiguousarray(part, dtype="<i8")
             digest.update(len(values).to_bytes(8, "little"))
             digest.update(values.tobytes())

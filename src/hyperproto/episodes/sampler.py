@@ -14,6 +14,9 @@ from hyperproto.episodes.random import (
     NOTA,
     SPARE_CLASSES,
     SPARE_ITEMS,
+    SPARE_UNLABELLED,
+    STRANGERS,
+    UNLABELLED_ITEMS,
     distinct,
     raw_words,
 )
@@ -35,6 +38,9 @@ class EpisodeSampler:
     With `noise_rate` each support example is, with that probability, replaced by one of a class outside the episode
     under the same label; the rest of the episode is the same without it.
 
+    With `unlabelled` an episode has that many items of each class besides, without a label, and with `strangers` that
+    many of other classes among them; the rest of the episode is the same without them.
+
     >>> import numpy as np
     >>> pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
     >>> EpisodeSampler(pool, way=3, shot=2, query=4, seed=0)[7].query.shape
@@ -52,6 +58,8 @@ class EpisodeSampler:
         nota_share: float = 0.0,
         na_rate: int = 0,
         noise_rate: float = 0.0,
+        unlabelled: int = 0,
+        strangers: int = 0,
     ) -> None:
         self.pool = pool
         self.way = way
@@ -66,6 +74,9 @@ class EpisodeSampler:
         self.nota = nota_count(pool, way=way, query=query, nota_share=nota_share, na_rate=na_rate)
         self.noise_rate = noise_rate
         self._check_noise()
+        self.unlabelled = unlabelled
+        self.strangers = strangers
+        self._check_unlabelled()
         self._per_class = max(self.shots) + query
         self._members = np.concatenate(pool.members)  # the items, class after class
         self._starts = np.cumsum(pool.counts) - pool.counts
@@ -101,7 +112,45 @@ class EpisodeSampler:
         if self.nota:
             outside = draw_outside(pool, classes, self.nota, seed=self.seed, start=start)
             query = np.concatenate([query, outside], axis=1)
-        return [Episode(classes[e], support[e], self._support_y, query[e], self._query_y) for e in range(count)]
+        rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.strangers else [None] * count
+        return [
+            Episode(classes[e], support[e], self._support_y, query[e], self._query_y, rest[e]) for e in range(count)
+        ]
+
+    def _unlabelled(self, classes: IntArray, drawn: IntArray, start: int) -> IntArray:
+        """Items besides those `drawn` (E N, per_class) of each class, and strangers, (E, U)."""
+        flat, each = classes.reshape(-1), self.unlabelled
+        words = raw_words(self.seed, UNLABELLED_ITEMS, start * self.way, len(flat), 2 * each)
+        spare = {"seed": self.seed, "spare": SPARE_UNLABELLED, "first_row": start * self.way}
+        place = distinct(words, self.pool.counts[flat] - self._per_class, each, **spare)
+        for taken in np.sort(drawn, axis=1).T:
+            place += place >= taken[:, None]  # counted among the others only; now among all
+        items: IntArray = self._members[self._starts[flat, None] + place].reshape(len(classes), -1)
+        if not self.strangers:
+            return items
+        more = draw_outside(self.pool, classes, self.strangers, seed=self.seed, start=start, purpose=STRANGERS)
+        return np.concatenate([items, more], axis=1)
+
+    def _check_unlabelled(self) -> None:
+        pool, each = self.pool, self.unlabelled
+        if each < 0 or self.strangers < 0:
+            raise EpisodeError(f"unlabelled {each}, strangers {self.strangers}: numbers of items are at least 0")
+        if self.strangers and self.way >= pool.n_classes:
+            raise EpisodeError(
+                f"{pool}: {self.strangers} strangers, but {self.way}-way episodes leave none of its {pool.n_classes} "
+                "classes for them; lower the way"
+            )
+        if self.strangers and self.nota:
+            raise EpisodeError(
+                f"{self.strangers} strangers and queries of none of the classes: an item could be both; leave out one"
+            )
+        used = max(self.shots) + self.query
+        if each and int(pool.counts.min()) < used + each:
+            name = pool.class_names[int(pool.counts.argmin())]
+            raise EpisodeError(
+                f"{pool}: class {name!r} has {pool.counts.min()} instances, but {used} for support and queries and "
+                f"{each} without a label need {used + each}; lower unlabelled"
+            )
 
     def _with_noise(self, support: IntArray, classes: IntArray, start: int) -> IntArray:
         """Replace some of the support (E, S) by items of other classes."""

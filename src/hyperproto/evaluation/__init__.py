@@ -1,6 +1,7 @@
 """Evaluation: encode once, score thousands of episodes, compare in pairs."""
 
 from hyperproto.evaluation.contenders import Contender, evaluate_contenders
+from hyperproto.evaluation.knowledge import Known
 from hyperproto.evaluation.predictor import Predictor
 from hyperproto.evaluation.results import Result, compare
 from hyperproto.evaluation.scoring import (
@@ -17,6 +18,7 @@ from hyperproto.evaluation.thresholds import Rejection, judge_episodes
 __all__ = [
     "Contender",
     "EncodedPool",
+    "Known",
     "Predictor",
     "Rejection",
     "Result",

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.episodes import Episode, episodes_hash
+from hyperproto.evaluation.knowledge import Known
 from hyperproto.evaluation.predictor import Predictor, check_names
 from hyperproto.evaluation.results import Result
 from hyperproto.evaluation.scoring import EncodedPool, check_shape, encoded_for, measure_episodes
@@ -35,12 +36,14 @@ class Contender:
     transform: str
     settings: dict[str, Any]  # what else the result should say: run, encoder
     center: Tensor | None = None  # the mean of the training data, where there is any
-    names: NameEncoder | None = None  # what reads the names of classes, where a run says
+    names: NameEncoder | None = None  # what reads the names of classes, where a run says or they are told
+    known: Known = field(default_factory=Known)  # what is told besides the support
 
     @cached_property
     def predictor(self) -> Predictor:
         """What answers queries, on the encoder's device."""
-        return Predictor.of(self.method, self.encoder, self.transform, self.center, self.decision, self.names)
+        parts = self.method, self.encoder, self.transform, self.center, self.decision, self.names
+        return Predictor.of(*parts, known=self.known)
 
 
 def evaluate_contenders(
@@ -61,6 +64,8 @@ def evaluate_contenders(
     Where words are tagged, results are F1 of exact spans; `convention` says which one comes first.
     """
     encoded = {} if encoded is None else encoded
+    unlabelled: dict[str, Any] = {key: settings[key] for key in ("unlabelled", "strangers") if key in settings}
+    settings = {key: value for key, value in settings.items() if key not in unlabelled}
     settings = {**settings, "data": pool.name, "split": pool.split, "episode_hash": episodes_hash(pool, episodes)}
     if rejection is not None:
         settings |= rejection.settings()
@@ -80,6 +85,7 @@ def evaluate_contenders(
                 progress(number * total + done, len(contenders) * total, scored)
 
         own = {"method": contender.method_name, "fit": contender.method.fit, "transform": contender.transform}
+        own |= contender.known.settings(unlabelled)
         threshold = None if rejection is None else rejection.threshold(contender.predictor)
         how = {"shots": settings.get("shot"), "threshold": threshold, "convention": convention}
         measured = measure_episodes(contender.predictor, vectors, episodes, report, **how)

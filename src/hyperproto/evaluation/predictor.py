@@ -9,14 +9,17 @@ from hyperproto.decisions import Decision, make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.errors import ConfigError
+from hyperproto.evaluation.knowledge import Known
 from hyperproto.methods import Method, Task, with_names
 
 
 class Predictor(nn.Module):
     """The three parts that every number comes through; training's learner is one.
 
-    `names` reads the names of classes, where a recipe asks for them.
+    `names` reads the names of classes, where a recipe asks for them, or where `known` says that they are told.
     """
+
+    known = Known()
 
     def __init__(
         self, features: Features, method: Method, decision: Decision, names: NameEncoder | None = None
@@ -37,27 +40,37 @@ class Predictor(nn.Module):
         center: Tensor | None = None,
         decision: Decision | None = None,
         names: NameEncoder | None = None,
+        known: Known | None = None,
     ) -> Self:
         """Put parts together, where the encoder is; `center` is the mean of the training data for center-unit."""
         after = FeatureTransform(transform, encoder.feature_shape).to(encoder.device)
         if center is not None:
             after.set_center(center)
         decision = make_decision(method, {}) if decision is None else decision
-        return cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device), names)
+        made = cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device), names)
+        made.known = Known() if known is None else known
+        return made
 
     def read_pool(self, pool: Pool, *, training: bool = False) -> None:
         """Show a pool, and the names of its classes, to the method, before its episodes are trained on or scored.
 
-        A method that reads names in training only gets none at evaluation.
+        A method that reads names in training only gets none at evaluation, unless they are told.
         """
         check_names(self.method, self.names)
-        names = self.names if training or self.method.names_at_evaluation else None
+        told = self.known.names is not None
+        names = self.names if training or self.method.names_at_evaluation or told else None
         self.class_names = None if names is None else names.of(pool, self.features.encoder)
         self.method.read_pool(pool, self.class_names)
 
     def named(self, task: Task) -> Task:
         """Give a task of the pool that was read last the names of its classes."""
-        return with_names(task, self.class_names)
+        task = with_names(task, self.class_names)
+        if self.known.names is not None and task.names is not None and task.names.shape[2:] != task.support.shape[2:]:
+            raise ConfigError(
+                f"names of classes are vectors of {task.names.shape[-1]} numbers, but the items of shape "
+                f"{tuple(task.support.shape[2:])}; names are told as vectors of the same space"
+            )
+        return task
 
     def decide(self, scores: Tensor, task: Task) -> Tensor:
         """Labels (B, Q) that follow from the scores (B, Q, N)."""

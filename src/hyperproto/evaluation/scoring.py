@@ -144,7 +144,7 @@ def score_episodes(
     predictor.read_pool(encoded.pool)
     done = 0
     for block in _blocks(episodes, encoded.units):
-        task = predictor.named(_task(predictor, encoded, block))
+        task = _task(predictor, encoded, block)
         yield task, predictor.method(task)
         done += len(block)
         if progress is not None:
@@ -218,7 +218,8 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
     start = 0
     while start < len(episodes):
         first = episodes[start]
-        size = int(BLOCK_BYTES / max(1.0, unit_bytes * per_item * (len(first.support) + len(first.query))))
+        items = len(first.support) + len(first.query) + (0 if first.unlabelled is None else len(first.unlabelled))
+        size = int(BLOCK_BYTES / max(1.0, unit_bytes * per_item * items))
         size = size if unit_bytes else UNREAD
         stop = start + 1
         while stop < min(start + max(1, size), len(episodes)) and episodes[stop].way == first.way:
@@ -230,14 +231,29 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
 def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
     """Gather vectors and transform those gathered, so that the matrix itself is never copied; or name the items."""
     if predictor.method.reads == "items":
-        return gather_task(encoded.units, episodes, TaskItems.of(predictor.features, encoded.pool, episodes))
-    task, transform = gather_task(encoded.units, episodes), predictor.features.transform
+        items = TaskItems.of(predictor.features, encoded.pool, episodes)
+        return predictor.named(gather_task(encoded.units, episodes, items))
+    task, known = predictor.named(gather_task(encoded.units, episodes)), predictor.known
+    if known.rows is None and task.unlabelled is not None:
+        task = replace(task, unlabelled=None)
+    task = _transformed(task, predictor)
+    if known.rows == "queries":
+        task = replace(task, unlabelled=task.query)
+    return task.with_names_as_examples() if known.names == "example" else task
+
+
+def _transformed(task: Task, predictor: Predictor) -> Task:
+    """Transform what a task has of the items' space; names that a method reads by itself have one of their own."""
+    transform = predictor.features.transform
     if transform.kind == "none":
         return task
     center = None
     if transform.kind == "center-unit" and not transform.has_center:
         center = _support_center(task)
-    return replace(task, support=transform(task.support, center), query=transform(task.query, center))
+    parts = {"support": task.support, "query": task.query, "unlabelled": task.unlabelled}
+    if predictor.known.names is not None:
+        parts["names"] = task.names
+    return replace(task, **{name: transform(x, center) for name, x in parts.items() if x is not None})
 
 
 def _support_center(task: Task) -> Tensor:

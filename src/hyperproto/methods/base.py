@@ -60,7 +60,6 @@ class Method(nn.Module):
     needs_unlabelled: bool = False  # whether training needs items without labels, `task.unlabelled`
     needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
     names_at_evaluation: ClassVar[bool] = True  # False: it gets names of classes in training only
-    knows: frozenset[str] = frozenset()  # what it can use at evaluation: "names", "unlabelled" of the task
     takes_way: ClassVar[bool] = False  # whether it is told the way of training episodes, though it serves any
     start_temperature: ClassVar[float] = 1.0
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
@@ -92,6 +91,11 @@ class Method(nn.Module):
             raise ConfigError(f"temperature {temperature} must be a number above 0, such as 1.0")
         log_temperature = torch.tensor(float(temperature)).log()
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """What it can use at evaluation besides the support: "names" and "unlabelled" of the task."""
+        return frozenset()
 
     def setup(self, pool: Pool, features: Features) -> None:
         """Fill the parameters from training data before the first step; never create any."""

@@ -29,6 +29,9 @@ class HyperProto(StoredRegions):
     an encoder, which are not, want more. `unit_correlation` is how alike the units of one class in one item are, from 0
     to 1: `fit="bayes"` then believes the mean of a class no more than so many independent examples deserve.
 
+    `fit="bayes"` also learns from names of the classes and from units without a label, where a task has them: see
+    `hyperproto.regions.known`.
+
     `start_radius="zero"` has the radii of training start at 0, not at eq. 3: nothing but a free bias per class.
     """
 
@@ -62,6 +65,11 @@ class HyperProto(StoredRegions):
         self.radius_weight = radius_weight
         self.start_radius = start_radius
 
+    @property
+    def knows(self) -> frozenset[str]:
+        """Names of classes and units without a label, with the closed form that has a use for them."""
+        return frozenset({"names", "unlabelled"} if self.fit == "bayes" else ())
+
     @torch.no_grad()
     def setup(self, pool: Pool, features: Features) -> None:
         """Initialisation phase of Algorithm 1, unless the radii start at 0."""
@@ -85,6 +93,8 @@ class HyperProto(StoredRegions):
         more = self.evaluation_options()
         if self.unit_correlation and self.fit == "bayes":
             more |= {"groups": task.support_items(), "correlation": self.unit_correlation}
+        if self.fit == "bayes":
+            more |= {"names": task.names, "named": task.names_mask, "unlabelled": task.unlabelled}
         fitted = self.closed_form(task.support, task.support_y, task.way, self.fit, **more)
         sphere: Sphere = self.with_one_shot_radius(fitted, task)
         if not self.count_prior:
@@ -98,7 +108,7 @@ class HyperProto(StoredRegions):
         """Score by the linear form where there is one."""
         if not self.squared:
             return super().scores(task)
-        return linear_scores(task, lambda support: self.fitted(replace(task, support=support)))
+        return linear_scores(task, self.fitted)
 
     def placed(self, task: Task) -> Task:
         """Only differences count."""

@@ -25,11 +25,11 @@ class ProtoNet(Method):
     def scores(self, task: Task) -> Tensor:
         """Score by the distance of each query to each mean."""
         if self.squared:
-            return linear_scores(task, lambda support: Sphere(self._means(support, task)))
+            return linear_scores(task, lambda placed: Sphere(self._means(placed)))
         task = task.centred()
-        distance: Tensor = Point(self._means(task.support, task), squared=False).measure(task.query)
+        distance: Tensor = Point(self._means(task), squared=False).measure(task.query)
         return -distance
 
-    def _means(self, support: Tensor, task: Task) -> Tensor:
-        mean: Tensor = ClassStatistics.of(support, task.support_y, task.way).mean  # (B, N, D)
+    def _means(self, task: Task) -> Tensor:
+        mean: Tensor = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         return mean

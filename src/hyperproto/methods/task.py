@@ -115,9 +115,31 @@ class Task:
         return replace(self, **{name: x.detach() for name, x in learned.items() if x is not None})
 
     def centred(self) -> "Task":
-        """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
+        """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits.
+
+        Names of classes have an origin of their own.
+        """
         middle = self.middle()
-        return replace(self, support=self.support - middle, query=self.query - middle)
+        unlabelled = None if self.unlabelled is None else self.unlabelled - middle
+        return replace(self, support=self.support - middle, query=self.query - middle, unlabelled=unlabelled)
+
+    def with_names_as_examples(self) -> "Task":
+        """The same with one more support unit for each class that has a name: the name."""
+        assert self.names is not None
+        assert self.names_mask is not None
+        classes = torch.arange(self.way, device=self.support_y.device).expand(len(self.support_y), -1)
+        labels = torch.where(self.names_mask, classes, PAD)
+        offsets = self.support_offsets
+        if offsets is not None:
+            offsets = torch.cat([offsets, offsets[:, -1:] + torch.arange(1, self.way + 1)], 1)
+        return replace(
+            self,
+            support=torch.cat([self.support, self.names.to(self.support)], 1),
+            support_y=torch.cat([self.support_y, labels], 1),
+            support_offsets=offsets,
+            names=None,
+            names_mask=None,
+        )
 
 
 def with_names(task: Task, names: ClassNames | None) -> Task:
@@ -145,6 +167,7 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         support_offsets=_offsets(units, [episode.support for episode in episodes]),
         support_mask=_mask(units, [episode.support for episode in episodes]),
         query_mask=_mask(units, [episode.query for episode in episodes]),
+        unlabelled=_unlabelled(units, episodes),
     )
 
 
@@ -160,6 +183,16 @@ def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
     """The units of some items of each episode, (B, units, *feature_shape)."""
     index = _padded([units.rows_of(episode_items) for episode_items in items], 0).to(units.x.device)
     return units.x.index_select(0, index.flatten()).view(*index.shape, *units.x.shape[1:])
+
+
+def _unlabelled(units: Units, episodes: Sequence[Episode]) -> Tensor | None:
+    """The units without a label of each episode, (B, U, *feature_shape), where all episodes have as many."""
+    items = [episode.unlabelled for episode in episodes if episode.unlabelled is not None]
+    if len(items) < len(episodes):
+        return None
+    if len({len(units.rows_of(row)) for row in items}) > 1:
+        raise ConfigError("episodes with different numbers of units without a label; draw as many for each")
+    return _vectors(units, items)
 
 
 def _mask(units: Units, items: Sequence[IntArray]) -> Tensor | None:

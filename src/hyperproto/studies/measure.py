@@ -4,7 +4,7 @@ tasks.open() -> Pool, lists of episodes       selection.contenders(pool) -> Cont
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from hyperproto.episodes import Episode, load_fewnerd_episodes
 from hyperproto.episodes.fewnerd_files import shots_in_name
 from hyperproto.episodes.greedy import RULES, Rule
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Contender, EncodedPool, Rejection, Result, evaluate_contenders
+from hyperproto.evaluation import Contender, EncodedPool, Known, Rejection, Result, evaluate_contenders
 from hyperproto.problems import make_sampler
 from hyperproto.progress import Show, noted
 from hyperproto.training.selection import encoder_source, run_source, select
 
 SHOTS = 5  # where none are given
 EPISODES = 1000
+UNLABELLED = 50  # items of each class, where none are given
 MOST_EPISODES = 1_000_000  # more say nothing new, and do not fit into memory
 
 Shots = int | tuple[int, ...]  # examples of every class, or of each
@@ -37,6 +38,16 @@ class Selection:
     fits: Sequence[str] = ()
     transforms: Sequence[str] = ()
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # of the methods: the values of each to compare
+    known: Sequence[str] = ()  # what contenders are told besides the support: see `evaluation.Known`
+    names: str | None = None  # the source of names that are told; None: labels
+
+    @property
+    def told(self) -> list[Known]:
+        """What contenders are told, each once."""
+        told = list(dict.fromkeys(map(Known.parse, self.known))) or [Known()]
+        if self.names is not None and all(known.names is None for known in told):
+            raise ConfigError(f"--names {self.names}, but nobody is told of names; add --know names, or --know example")
+        return told
 
     def contenders(self, pool: Pool, data: str | None = None) -> list[Contender]:
         """Every combination that makes sense, with encoders that read such a pool.
@@ -48,7 +59,8 @@ class Selection:
         found: dict[str, Contender] = {}
         for values in product(*self.options.values()):
             options = dict(zip(self.options, values, strict=True))
-            for contender in select(sources, self.methods, self.fits, self.transforms, options):
+            chosen = self.methods, self.fits, self.transforms, options, self.told, self.names or "labels"
+            for contender in select(sources, *chosen):
                 found.setdefault(contender.label, contender)  # an option that changes nothing here makes no other row
         return list(found.values())
 
@@ -76,6 +88,8 @@ class Tasks:
     na_rate: int = 0
     threshold_data: str | None = None
     threshold_split: str | None = None
+    unlabelled: int | None = None  # items of each class without a label; None: 50, where they are told
+    strangers: int = 0  # items of other classes among them
     rule: str | None = None  # of K~2K episodes
     least_spans: int | None = None
     episode_file: Path | None = None  # Few-NERD's episodes, drawn by others
@@ -109,12 +123,30 @@ class Tasks:
         shape = {"way": episodes[0].way - 1, "shot": shot, "query": None, "episodes": len(episodes), "seed": None}
         return pool, [Drawn({**shape, "episode_file": self.episode_file.name}, episodes)]
 
+    def for_known(self, known: Sequence[Known]) -> "Tasks":
+        """The same with items without a label where these are told, and the shots checked: names may stand alone."""
+        if all(told.names is None for told in known):
+            for shot in self.shots:
+                _check_shown(shot)
+        if any(told.rows == "unlabelled" for told in known):
+            return replace(self, unlabelled=UNLABELLED if self.unlabelled is None else self.unlabelled)
+        if self.unlabelled is not None or self.strangers:
+            raise ConfigError(
+                "--unlabelled and --strangers say how many items come without a label, but nobody is told of them; add "
+                "--know unlabelled"
+            )
+        return self
+
     def draw(self, pool: Pool) -> list[Drawn]:
         """Draw the episodes for each kind of shots; what is asked for twice comes once."""
         count = EPISODES if self.episodes is None else self.episodes
         if not 1 <= count <= MOST_EPISODES:
             raise ConfigError(f"--episodes {count}: draw at least 1 and at most {MOST_EPISODES:,}")
         shape: dict[str, Any] = {"way": self.way, "seed": self.seed, **self.nota, **self.k2k}
+        if self.unlabelled is not None:
+            if pool.many_units:
+                raise ConfigError(f"{pool}: sentences with tagged words have no items without a label here")
+            shape |= {"unlabelled": self.unlabelled, "strangers": self.strangers}
         drawn = []
         for given in dict.fromkeys(self.shots or [SHOTS]):
             shot = checked_shots(given)
@@ -144,6 +176,7 @@ class Tasks:
 
 def measure(selection: Selection, tasks: Tasks, progress: Show | None = None) -> list[list[Result]]:
     """Score every contender: a list of results for each kind of shots."""
+    tasks = tasks.for_known(selection.told)
     pool, drawn = tasks.open(progress)
     other = tasks.threshold_pool(pool, progress)
     chosen_on = [None] * len(drawn) if other is None else tasks.draw(other)
@@ -166,10 +199,20 @@ def checked_shots(shot: Shots) -> int | list[int]:
     several = list(shot) if isinstance(shot, tuple | list) else [shot]
     if not several or any(isinstance(k, bool) or not isinstance(k, int) for k in several):
         raise ConfigError(f"--shot {shot!r}: write one number (5), or one for each class (1,1,2,5,20)")
-    if min(several) < 1:
-        words = ",".join(map(str, several))
-        raise ConfigError(f"--shot {words}: unseen classes are fitted to their support; give each at least 1 example")
+    if min(several) < 0:
+        raise ConfigError(f"--shot {','.join(map(str, several))}: numbers of examples are at least 0")
     return several[0] if len(several) == 1 else several
+
+
+def _check_shown(shot: Shots) -> None:
+    """Refuse classes without an example, where nobody is told their names."""
+    several = checked_shots(shot)
+    if min(several if isinstance(several, list) else [several]) < 1:
+        words = ",".join(map(str, several)) if isinstance(several, list) else several
+        raise ConfigError(
+            f"--shot {words}: unseen classes are fitted to their support; give each at least 1 example, or tell names "
+            "(--know names)"
+        )
 
 
 def _checked_rule(name: str | None) -> Rule | None:

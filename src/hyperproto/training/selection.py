@@ -13,7 +13,7 @@ from hyperproto.decisions import DECISION_OPTIONS, Decision, make_decision
 from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Contender, training_center, training_units
+from hyperproto.evaluation import Contender, Known, training_center, training_units
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe
 from hyperproto.registry import keywords, option_problems
@@ -125,15 +125,19 @@ def select(
     fits: Sequence[str],
     transforms: Sequence[str],
     options: dict[str, Any],
+    known: Sequence[Known] = (Known(),),
+    names_of: str = "labels",
 ) -> list[Contender]:
     """Make every combination that makes sense; an empty list stands for the default of each source or method.
 
-    Of several methods each takes the fits, transforms and options it has; what none of them has is an error.
+    Of several methods each takes the fits, transforms and options it has, and is told of `known` what it has a use for;
+    what none of them has is an error. `names_of` is the source of names that are told.
     """
     wanted = [(source, name) for source in sources for name in methods or _own_method(source)]
     names = list(dict.fromkeys(name for _, name in wanted))
     _check_names(names, fits, transforms, options)
-    contenders = []
+    contenders: list[Contender] = []
+    teller = NameEncoder(names_of)
     centers: dict[Source, Tensor | None] = {}
     for source, name in wanted:
         for fit, transform in _combinations(source, name, fits, transforms):
@@ -160,8 +164,25 @@ def select(
                 names=reader,
             )
             _learn_outside(contender, source)
-            contenders.append(contender)
+            contenders += [_told(contender, what, teller) for what in known if what.serves(method)]
+    for what in known:
+        if not any(contender.known == what for contender in contenders):
+            raise ConfigError(
+                f"--know {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
+                "method of vectors takes names as an example (--know example)"
+            )
     return contenders
+
+
+def _told(contender: Contender, what: Known, teller: NameEncoder) -> Contender:
+    """The same contender, told more than the support."""
+    if what == Known():
+        return contender
+    more: dict[str, Any] = {"known": what, "label": f"{contender.label} + {what}"}
+    if what.names is not None:
+        said = {"names": {**teller.settings, "use": what.names}}
+        more |= {"names": teller, "settings": {**contender.settings, **said}}
+    return replace(contender, **more)
 
 
 def _measured(source: Source, name: str, transform: str) -> dict[str, Any]:
