@@ -42,12 +42,15 @@ def test_training_as_the_readme_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     text = read("README.md").partition("### Train and compare methods")[2].partition("###")[0]
-    listing, train, evaluate, compare = commands(text)
+    listing, train, evaluate, compare, texts = commands(text)
     assert "glyphs:hyperproto" in done(listing)
     small = ["training.steps=2", "encoder.filters=8", "validation.episodes=2"]
     done(train, *(part for setting in small for part in ("-o", setting)))
     assert "20-way, shots 1" in done(evaluate, "--episodes", "5")
     assert "hyperproto paper none" in done(compare, "--episodes", "5")
+    rows = [f"{word} number {n},{word}" for word in ("river", "king", "queen", "card", "music") for n in range(8)]
+    (tmp_path / "mine.csv").write_text("\n".join(["text,label", *rows]))
+    assert "hyperproto bayes unit + names" in done(texts, "--episodes", "5", "--query", "2")
     show, _, report = commands(read("README.md").partition("### Reproduce a table")[2])
     assert "stored" in done(show)
     assert "Table 2" in done(report)  # nothing was run yet
@@ -268,7 +271,9 @@ def test_a_user_of_the_fewrel_toolkit_moves_over(tmp_path: Path, monkeypatch: py
     done(train, "-o", "training.steps=2", "-o", "validation.episodes=2")
     [compare] = commands(read("docs/relations.md"), "hyperproto compare --run runs/fewrel-cnn-protonet")
     assert "hyperproto bayes none" in done(compare, *few)
-    [nota] = commands(read("docs/relations.md"), "hyperproto compare --data fewrel")
+    told, nota = commands(read("docs/relations.md"), "hyperproto compare --data fewrel")
+    (tmp_path / "fewrel/pid2name.json").write_text(json.dumps({f"P{n}": [f"king {n}", "of a town"] for n in range(8)}))
+    assert "cosine point unit + example" in done(told, *few, "--unlabelled", "2", "--query", "3")
     assert "AUROC" in done(nota, *few)
     [evaluate] = commands(read("docs/relations.md"), "hyperproto evaluate --data fewrel")
     assert "hyperproto bayes unit" in done(evaluate, *few)
