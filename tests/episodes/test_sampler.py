@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,3 +120,38 @@ def test_what_is_beyond_counting_is_refused_before_memory_is_taken(setting: str,
     pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
     with pytest.raises(EpisodeError, match=r"lower the way|lower shot or query|ask for 100,000 at most"):
         EpisodeSampler(pool, **{"way": 3, "shot": 1, "query": 2, setting: value})
+
+
+def test_every_class_may_have_a_number_of_shots_of_its_own() -> None:
+    pool = Pool(np.zeros((600, 1)), np.repeat(np.arange(6), 100), tuple("abcdef"))
+    sampler = EpisodeSampler(pool, way=4, shot=2, query=3, seed=1, most_shots=20)
+    episodes = sampler.draw(500)
+    shots = np.array([np.bincount(e.support_y, minlength=4) for e in episodes])
+    assert (shots.min(), shots.max()) == (2, 20)
+    chance = 1 / np.arange(2, 21)
+    found = np.bincount(shots.ravel(), minlength=21)[2:] / shots.size
+    assert abs(found - chance / chance.sum()).max() < 0.03
+    for episode in episodes[:50]:
+        assert pool.labels[episode.support].tolist() == episode.classes[episode.support_y].tolist()
+        assert episode.query_y is not None
+        assert pool.labels[episode.query].tolist() == episode.classes[episode.query_y].tolist()
+        assert len({*episode.support, *episode.query}) == len(episode.support) + 12
+    again = sampler.draw(1, start=37)[0]
+    assert np.array_equal(again.support, episodes[37].support)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shot": 3, "most_shots": 2}, "drawn from one number, at least 1, to another that is not below it"),
+        ({"shot": [1, 2], "most_shots": 4}, "drawn from one number"),
+        ({"shot": 0, "most_shots": 4}, "at least 1"),
+        ({"shot": 1, "most_shots": 9}, "9 shots and 3 queries need 12"),
+        ({"shot": 1, "most_shots": 4, "noise_rate": 0.1}, "goes with neither noise_rate nor queries of none"),
+        ({"shot": 1, "most_shots": 4, "na_rate": 1}, "goes with neither noise_rate nor queries of none"),
+    ],
+)
+def test_random_shots_that_cannot_be_drawn_are_refused(settings: dict[str, Any], message: str) -> None:
+    pool = Pool(np.zeros((30, 1)), np.repeat(np.arange(3), 10), tuple("abc"))
+    with pytest.raises(EpisodeError, match=message):
+        EpisodeSampler(pool, way=2, query=3, **settings)

@@ -12,6 +12,7 @@ from hyperproto.episodes.random import (
     NOISE,
     NOISE_ITEMS,
     NOTA,
+    SHOTS,
     SPARE_CLASSES,
     SPARE_ITEMS,
     SPARE_UNLABELLED,
@@ -38,6 +39,9 @@ class EpisodeSampler:
     With `noise_rate` each support example is, with that probability, replaced by one of a class outside the episode
     under the same label; the rest of the episode is the same without it.
 
+    With `most_shots` each class of each episode has a number of examples of its own, from `shot` to `most_shots`, a
+    number k with a probability in proportion to 1 / k.
+
     With `unlabelled` an episode has that many items of each class besides, without a label, and with `strangers` that
     many of other classes among them; the rest of the episode is the same without them.
 
@@ -60,6 +64,7 @@ class EpisodeSampler:
         noise_rate: float = 0.0,
         unlabelled: int = 0,
         strangers: int = 0,
+        most_shots: int | None = None,
     ) -> None:
         self.pool = pool
         self.way = way
@@ -70,6 +75,7 @@ class EpisodeSampler:
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
         self.query = query
         self.seed = seed
+        self.most_shots = most_shots
         self._check()
         self.nota = nota_count(pool, way=way, query=query, nota_share=nota_share, na_rate=na_rate)
         self.noise_rate = noise_rate
@@ -77,7 +83,7 @@ class EpisodeSampler:
         self.unlabelled = unlabelled
         self.strangers = strangers
         self._check_unlabelled()
-        self._per_class = max(self.shots) + query
+        self._per_class = self._most + query
         self._members = np.concatenate(pool.members)  # the items, class after class
         self._starts = np.cumsum(pool.counts) - pool.counts
         place, shots = np.arange(self._per_class), np.array(self.shots)[:, None]
@@ -106,6 +112,8 @@ class EpisodeSampler:
         spare = {"seed": self.seed, "spare": SPARE_ITEMS, "first_row": start * way}
         drawn = distinct(words, pool.counts[flat], self._per_class, **spare)  # (E N, per_class)
         items = self._members[self._starts[flat, None] + drawn].reshape(count, way, -1)
+        if self.most_shots is not None:
+            return self._with_random_shots(items, classes, drawn, start)
         support, query = items[:, self._is_support], items[:, self._is_query]  # (E, S), (E, Q)
         if self.noise_rate:
             support = self._with_noise(support, classes, start)
@@ -115,6 +123,34 @@ class EpisodeSampler:
         rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.strangers else [None] * count
         return [
             Episode(classes[e], support[e], self._support_y, query[e], self._query_y, rest[e]) for e in range(count)
+        ]
+
+    @property
+    def _most(self) -> int:
+        """How many examples a class has at most."""
+        return max(self.shots) if self.most_shots is None else self.most_shots
+
+    def _with_random_shots(self, items: IntArray, classes: IntArray, drawn: IntArray, start: int) -> list[Episode]:
+        """Episodes whose classes have numbers of examples of their own; `items` (E, N, per_class) are drawn."""
+        least, most, count = self.shots[0], self._most, len(items)
+        chance = 1 / np.arange(least, most + 1)
+        bounds = np.cumsum(chance)[:-1] / chance.sum()
+        words = raw_words(self.seed, SHOTS, start, count, self.way)
+        shots = least + np.searchsorted(bounds, (words >> np.uint64(11)) * 2.0**-53, side="right")  # (E, N)
+        place = np.arange(self._per_class)
+        is_support = place < shots[..., None]
+        is_query = ~is_support & (place < shots[..., None] + self.query)
+        rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.strangers else [None] * count
+        return [
+            Episode(
+                classes[e],
+                items[e][is_support[e]],
+                np.repeat(np.arange(self.way), shots[e]),
+                items[e][is_query[e]],
+                self._query_y,
+                rest[e],
+            )
+            for e in range(count)
         ]
 
     def _unlabelled(self, classes: IntArray, drawn: IntArray, start: int) -> IntArray:
@@ -144,7 +180,7 @@ class EpisodeSampler:
             raise EpisodeError(
                 f"{self.strangers} strangers and queries of none of the classes: an item could be both; leave out one"
             )
-        used = max(self.shots) + self.query
+        used = self._most + self.query
         if each and int(pool.counts.min()) < used + each:
             name = pool.class_names[int(pool.counts.argmin())]
             raise EpisodeError(
@@ -168,6 +204,11 @@ class EpisodeSampler:
                 f"{pool}: noise_rate {rate} replaces support by examples of other classes, but {self.way}-way episodes "
                 f"leave none of its {pool.n_classes}; lower the way"
             )
+        if self.most_shots is not None and (rate or self.nota):
+            raise EpisodeError(
+                f"most_shots {self.most_shots} goes with neither noise_rate nor queries of none of the classes; leave "
+                "them out"
+            )
         if rate and not sum(self.shots):
             raise EpisodeError(f"noise_rate {rate} replaces support, but shot is 0; draw some, or leave noise_rate out")
         if rate and self.nota:
@@ -186,13 +227,18 @@ class EpisodeSampler:
             raise EpisodeError(
                 f"{len(self.shots)} shots ({self.shots}) for {self.way} classes; give one number, or {self.way}"
             )
-        needed = max(self.shots) + self.query
+        if self.most_shots is not None and (len(set(self.shots)) > 1 or not 1 <= self.shots[0] <= self.most_shots):
+            raise EpisodeError(
+                f"shot {self.shots} and most_shots {self.most_shots}: shots are drawn from one number, at least 1, to "
+                "another that is not below it"
+            )
+        needed = self._most + self.query
         short = [(pool.class_names[n], int(count)) for n, count in enumerate(pool.counts) if count < needed]
         if short:
             name, count = min(short, key=lambda pair: pair[1])
             others = f" ({len(short) - 1} more classes are short too)" if len(short) > 1 else ""
             raise EpisodeError(
-                f"{pool}: class {name!r} has {count} instances, but {max(self.shots)} shots and {self.query} queries "
+                f"{pool}: class {name!r} has {count} instances, but {self._most} shots and {self.query} queries "
                 f"need {needed}{others}; lower shot or query, or keep only larger classes: pool.with_at_least({needed})"
             )
 

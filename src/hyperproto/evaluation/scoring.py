@@ -251,7 +251,7 @@ def _transformed(task: Task, predictor: Predictor) -> Task:
     if transform.kind == "center-unit" and not transform.has_center:
         center = _support_center(task)
     parts = {"support": task.support, "query": task.query, "unlabelled": task.unlabelled}
-    if predictor.known.names is not None:
+    if predictor.known.names is not None or "names" in predictor.method.knows:
         parts["names"] = task.names
     return replace(task, **{name: transform(x, center) for name, x in parts.items() if x is not None})
 

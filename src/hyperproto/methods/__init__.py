@@ -33,6 +33,7 @@ METHODS = Registry(
         "covamnet": "hyperproto.methods.covamnet:CovaMNet",
         "gnn": "hyperproto.methods.gnn:GNN",
         "hyperproto": "hyperproto.methods.hyperproto:HyperProto",
+        "hyperproto-closed": "hyperproto.methods.hyperproto_closed:HyperProtoClosed",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
         "imp": "hyperproto.methods.imp:IMP",

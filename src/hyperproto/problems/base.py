@@ -74,6 +74,9 @@ class Problem(ABC):
         rule: Rule | None = None,
         least_spans: int | None = None,
         noise_rate: float = 0.0,
+        unlabelled: int = 0,
+        strangers: int = 0,
+        most_shots: int | None = None,
     ) -> Sampler:
         """Make the sampler of a pool; refuse what has no meaning for it."""
 

@@ -37,13 +37,14 @@ class Classification(Problem):
         noise_rate: float = 0.0,
         unlabelled: int = 0,
         strangers: int = 0,
+        most_shots: int | None = None,
     ) -> EpisodeSampler:
         """Draw 15 queries a class unless `query` says otherwise, and queries of none of the classes if asked to."""
         if rule is not None or least_spans is not None:
             raise EpisodeError(f"{pool}: rule and least_spans are of K~2K episodes, for sentences with tagged words")
         query = QUERIES if query is None else query
         more: dict[str, Any] = {"nota_share": nota_share, "na_rate": na_rate, "noise_rate": noise_rate}
-        more |= {"unlabelled": unlabelled, "strangers": strangers}
+        more |= {"unlabelled": unlabelled, "strangers": strangers, "most_shots": most_shots}
         return EpisodeSampler(pool, way=way, shot=shot, query=query, seed=seed, **more)
 
     def measure(

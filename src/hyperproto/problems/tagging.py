@@ -37,6 +37,9 @@ class Tagging(Problem):
         rule: Rule | None = None,
         least_spans: int | None = None,
         noise_rate: float = 0.0,
+        unlabelled: int = 0,
+        strangers: int = 0,
+        most_shots: int | None = None,
     ) -> GreedySampler:
         """Draw as many entities a type in the queries as in the support, as in Few-NERD, unless `query` is given."""
         if nota_share or na_rate:
@@ -46,9 +49,13 @@ class Tagging(Problem):
                 f"{pool}: noise_rate {noise_rate} replaces items of one class each, and sentences have many words; "
                 "leave it out"
             )
-        if not isinstance(shot, int):
+        if unlabelled or strangers:
             raise EpisodeError(
-                f"{pool}: K~2K episodes have one K for all types, not shots {list(shot)}; give one number"
+                f"{pool}: sentences with tagged words have no items without a label here; leave them out"
+            )
+        if not isinstance(shot, int) or most_shots is not None:
+            raise EpisodeError(
+                f"{pool}: K~2K episodes have one K for all types, not shots {_said(shot, most_shots)}; give one number"
             )
         return GreedySampler(
             pool,
@@ -105,3 +112,7 @@ def _classes(local: Tensor, task: Task, pool: Pool) -> IntArray:
     real = task.query_y != PAD
     classes: IntArray = task.classes.gather(1, local.clamp(min=0))[real].cpu().numpy()
     return np.where(classes == pool.outside_row, OUTSIDE, classes)
+
+
+def _said(shot: int | Sequence[int], most_shots: int | None) -> str:
+    return str(list(shot)) if not isinstance(shot, int) else f"from {shot} to {most_shots}"

@@ -57,7 +57,8 @@ class KTo2K(Section):
 class Episodes(KTo2K):
     """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class.
 
-    Each support example is replaced with the probability `noise_rate` by one of a class outside the episode.
+    Each support example is replaced with the probability `noise_rate` by one of a class outside the episode. With
+    `most_shots` every class of every episode has a number of examples of its own, from `shot` to `most_shots`.
     """
 
     way: PositiveInt | Literal["all"]
@@ -65,6 +66,7 @@ class Episodes(KTo2K):
     query: PositiveInt
     batch: PositiveInt = 1
     noise_rate: float | None = Field(default=None, ge=0, le=1)
+    most_shots: PositiveInt | None = None
 
 
 class Unlabelled(Section):

@@ -144,8 +144,6 @@ class Tasks:
             raise ConfigError(f"--episodes {count}: draw at least 1 and at most {MOST_EPISODES:,}")
         shape: dict[str, Any] = {"way": self.way, "seed": self.seed, **self.nota, **self.k2k}
         if self.unlabelled is not None:
-            if pool.many_units:
-                raise ConfigError(f"{pool}: sentences with tagged words have no items without a label here")
             shape |= {"unlabelled": self.unlabelled, "strangers": self.strangers}
         drawn = []
         for given in dict.fromkeys(self.shots or [SHOTS]):

@@ -98,7 +98,10 @@ class Learner(Predictor):
 
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
         """Encode the drawn items in one pass."""
-        return self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
+        task = self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
+        if task.names is None or "names" not in self.method.knows:
+            return task
+        return replace(task, names=self.features.transform(task.names))  # a prior is in the space of the items
 
     def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
         """Add items without labels, (B, U) of another pool, encoded as the task's own are."""

@@ -215,8 +215,7 @@ def _drawer(recipe: Recipe, pool: Pool) -> Callable[[int], list[Episode]]:
         return lambda step: drawn.draw(pairs.size, start=step * pairs.size)
     assert task is not None  # the schema sees to it
     shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": seed, **task.k2k()}
-    if task.noise_rate:
-        shape["noise_rate"] = task.noise_rate
+    shape |= {"noise_rate": task.noise_rate or 0.0, "most_shots": task.most_shots}
     sampler = make_sampler(pool, **shape)
     return lambda step: sampler.draw(task.batch, start=step * task.batch)
 

@@ -1,0 +1,52 @@
+"""HyperProto trained by the closed form that answers at evaluation, in place of stored radii."""
+
+from typing import Any
+
+from torch import Tensor
+
+from hyperproto.errors import ConfigError
+from hyperproto.methods.base import Method
+from hyperproto.methods.linear import linear_scores
+from hyperproto.methods.task import Task
+from hyperproto.regions import PRIOR_RATIO, Sphere
+
+
+class HyperProtoClosed(Method):
+    """Spheres fitted to the support of every training episode; the loss of the queries goes through the fit. Ours.
+
+    `fit="bayes"` is differentiable: the encoder learns vectors whose shrunken centres in the whitened space of a few
+    examples are right, whatever the shots, of which `[episodes]` should draw many kinds (`shot = [1, 1, 2, 5, 20]`,
+    `most_shots`). With `[names]` it learns the names' vectors, too. `prior_ratio` is as in `hyperproto`.
+    """
+
+    traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
+    fits = ("bayes", "unbiased")
+
+    def __init__(self, *, prior_ratio: float = PRIOR_RATIO, **options: Any) -> None:
+        super().__init__(**options)
+        if prior_ratio <= 0:
+            raise ConfigError(f"prior_ratio {prior_ratio} must be above 0")
+        self.prior_ratio = prior_ratio
+
+    @property
+    def knows(self) -> frozenset[str]:
+        """Names of classes and units without a label, with the closed form that has a use for them."""
+        return frozenset({"names", "unlabelled"} if self.fit == "bayes" else ())
+
+    def scores(self, task: Task) -> Tensor:
+        """Minus the measure of each query, up to a number that all classes share."""
+        return linear_scores(task, self.fitted)
+
+    def doubt(self, task: Task, scores: Tensor) -> Tensor:
+        """How far outside the nearest class, as the sphere has it."""
+        task = task.centred()
+        doubt: Tensor = self.fitted(task).novelty(task.query, task.counts().to(task.query))
+        return doubt
+
+    def fitted(self, task: Task) -> Sphere:
+        """Fit spheres to the support, and to what else a task has."""
+        more: dict[str, Any] = {}
+        if self.fit == "bayes":
+            more = {"prior_ratio": self.prior_ratio, "names": task.names, "named": task.names_mask}
+            more["unlabelled"] = task.unlabelled
+        return Sphere.fit(task.support, task.support_y, task.way, mode=self.fit, **more)
