@@ -114,7 +114,10 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "estimators/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "reports/comparison.py": {"plots"},
     "reports/diagnosis_figure.py": {"plots"},
+    "reports/drawing.py": {"plots"},
     "reports/figures.py": {"plots"},
+    "reports/schematics.py": {"plots"},
+    "reports/score_figures.py": {"plots"},
 }
 
 

@@ -244,3 +244,21 @@ def report(
         with atomic_write(out) as file:
             file.write(markdown(made).encode())
     show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+
+
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="fig1 to fig8, or all, which also writes a page.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for NAME.png, NAME.svg and NAME.json.")],
+    run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="A file of results, or a folder (default: results, if there is one)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random.")] = 0,
+) -> None:
+    """Draw a figure of the paper from runs or files of results, as PNG and SVG, with its numbers as JSON."""
+    with progress_bar("figure") as progress:
+        made = hyperproto.figure(name, out, run=run, results=results, seed=seed, progress=progress)
+    for each in made:
+        say(f"{each.name}: {each.title}: {', '.join(map(str, each.files))}")
