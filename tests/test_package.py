@@ -116,8 +116,11 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "reports/diagnosis_figure.py": {"plots"},
     "reports/drawing.py": {"plots"},
     "reports/figures.py": {"plots"},
+    "reports/radius_figure.py": {"plots"},
     "reports/schematics.py": {"plots"},
     "reports/score_figures.py": {"plots"},
+    "reports/space_figures.py": {"plots"},
+    "studies/representations.py": {"images"},
 }
 
 

@@ -386,6 +386,13 @@ def figure(
     *,
     run: "str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run] | None" = None,
     results: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    data: str | None = None,
+    split: str | None = None,
+    samples: int | None = None,
+    shots: Sequence[int] | None = None,
+    recipe: str | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    anchors: int | None = None,
     seed: int = 0,
     progress: Show | None = None,
 ) -> "list[PaperFigure]":
@@ -393,12 +400,17 @@ def figure(
 
     Parameters
     ----------
-    name : fig1 to fig8, or "all": every figure that what is given suffices for, and a page, index.html.
-    out : the folder to write to.
-    run : trained runs, for the figures that look into them.
+    name : fig1 to fig8, radius, memory; or "all": every figure that what is given suffices for, and a page, index.html.
+    out : the folder to write to; fig6 trains below it, and goes on where it was killed.
+    run : trained runs, for the figures that look into them (fig4, fig5, fig7, radius).
     results : files, or folders with such: reports on tables (`hyperproto report --json`), numbers of figures that were
         measured before; None stands for the folder results, if there is one.
-    seed : of what is drawn at random: classes, instances.
+    data, shots : of memory: a data spec (None: fewnerd), and the numbers of shots.
+    split : the split of unseen classes; None: test or, where there is none, the one that a run was validated on.
+    samples : instances a class, of fig7 (None: 500) and of radius (None: 100).
+    recipe, overrides, anchors : of fig6: what is trained (None: the CNN of table2, 5-way, on a CPU), settings to
+        change, and how many anchor classes (None: 8).
+    seed : of what is drawn at random: classes, instances; of fig6 also of the trainings.
 
     Returns
     -------
@@ -412,12 +424,20 @@ def figure(
     """
     from hyperproto.studies.paper_figures import Request, Results, make_figures
 
-    paths = (
-        None
-        if results is None
-        else [Path(one) for one in ([results] if isinstance(results, str | PathLike) else results)]
+    several = [results] if isinstance(results, str | PathLike) else results
+    request = Request(
+        Path(out),
+        _runs(run),
+        Results.read(None if several is None else [Path(path) for path in several]),
+        data=data,
+        split=split,
+        samples=samples,
+        shots=shots,
+        recipe=recipe,
+        overrides=_override_texts(overrides),
+        anchors=anchors,
+        seed=seed,
     )
-    request = Request(Path(out), _runs(run), Results.read(paths), seed=seed)
     return make_figures(name, request, progress or _nobody)[0]
 
 

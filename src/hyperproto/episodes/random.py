@@ -11,7 +11,7 @@ from hyperproto.data import IntArray
 
 # What the numbers are for: two purposes never share a stream.
 EPISODES, SPARE_CLASSES, SPARE_ITEMS, INITIALISATION, TRAINING, SHUFFLE, BATCHES, NOTA, GREEDY = range(1, 10)
-UNLABELLED, PAIRS, NOISE, NOISE_ITEMS, FINE_TUNING = 10, 11, 12, 13, 14
+UNLABELLED, PAIRS, NOISE, NOISE_ITEMS, FINE_TUNING, PICTURES = 10, 11, 12, 13, 14, 15
 _WORDS = 4  # 64-bit words for each step of Philox's counter
 
 

@@ -37,7 +37,9 @@ class Points:
     def placed(self) -> dict[str, Any]:
         """Return the places as shares of the picture's width and height, from its upper left corner."""
         pixels = self.axis.transData.transform(np.asarray(self.places, np.float64).reshape(-1, 2))
-        shares = self.axis.figure.transFigure.inverted().transform(pixels) * (1, -1) + (0, 1)
+        figure = self.axis.get_figure(root=True)
+        assert figure is not None
+        shares = figure.transFigure.inverted().transform(pixels) * (1, -1) + (0, 1)
         return {"at": shares.round(4).tolist(), "tips": list(self.tips), "series": self.series}
 
 
@@ -53,7 +55,9 @@ class Grid:
 
     def placed(self) -> dict[str, Any]:
         """Return the panel's borders as shares of the picture, from its upper left corner."""
-        box = self.axis.get_position()
+        figure = self.axis.get_figure(root=True)
+        assert figure is not None
+        box = self.axis.bbox.transformed(figure.transFigure.inverted())
         borders = [round(float(share), 4) for share in (box.x0, 1 - box.y1, box.x1, 1 - box.y0)]
         values = np.round(np.asarray(self.values, np.float64), 4).tolist()
         return {"box": borders, "rows": [*self.rows], "columns": [*self.columns], "values": values, "unit": self.unit}

@@ -145,7 +145,7 @@ def draw_variants(numbers: Numbers) -> Drawing:
     ball.view_init(elev=28, azim=-62)
     ball.set_axis_off()
     ball.set_title("Cones on the unit ball:\nan axis and an angle", fontsize=11, y=0.98)
-    axis = figure.add_subplot(1, 2, 2)
+    axis: Any = figure.add_subplot(1, 2, 2)
     for region, colour, marker in zip(numbers["gaussians"], (BLUE, ORANGE, GREEN), "^so", strict=True):
         for times, alpha in ((3, 0.10), (2, 0.16), (1, 0.26)):
             axis.add_patch(

@@ -1,4 +1,4 @@
-"""Figures 3 and 8 of the paper: vanilla prototypes against HyperProto, and F1 against shots; from files of results.
+"""Figures 3 and 8 of the paper, vanilla prototypes against HyperProto, and F1 against shots; and memory against shots.
 
 Published values come from the tables of the paper that the package holds (`recipes/table1.toml` to `table3.toml`); ours
 from what `hyperproto report TABLE --json FILE` and `python -m hyperproto.studies.entity_grid report` write.
@@ -203,7 +203,7 @@ def _by_setting(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], s
             yield (match[1], match[2]), known[0], row["decided"], _percent(row["toolkit"])
     for row in content.get("rows", []):
         for variant in (variant for group in row["ours"][:1] for variant in group["results"]):
-            known = METHODS.get(tuple(variant["label"].split()[:2]))  # type: ignore[call-overload] # of two words
+            known = METHODS.get(tuple(variant["label"].split()[:2]))
             for column, measured in variant["columns"].items():
                 match = SETTING.search(column)
                 if known and match:
@@ -254,3 +254,54 @@ def shot_table(numbers: Numbers) -> tuple[list[str], list[list[str]]]:
         by_shots = {p["shots"]: {"percent": p["f1"], "half": p["half"]} for p in line["points"]}
         rows.append([line["method"], DECIDED[line["decided"]], *(_cell(by_shots.get(k)) for k in shots)])
     return ["method", "how labels are decided", *(f"F1 at {k} shots, %" for k in shots)], rows
+
+
+# Memory against shots -----------------------------------------------------------------------------------------------
+
+MEMORY = {
+    "kept": "kept for the classes",
+    "all_distances": "all distances at once",
+    "all_differences": "all differences at once",
+    "measured": "measured: most held in our scoring",
+}
+
+
+def draw_memory(numbers: Numbers) -> Drawing:
+    """A panel for each kind of memory, on logarithmic scales, a line for each method."""
+    figure = Figure(figsize=(12.4, 3.9), layout="constrained")
+    drawing = Drawing(figure)
+    panels = figure.subplots(1, len(MEMORY), sharey=True)
+    for axis, (part, title) in zip(panels, MEMORY.items(), strict=True):
+        for method, colour, marker in (("NNShot", "#666666", "s"), ("HyperProto", VERMILLION, "D")):
+            rows = [row for row in numbers["rows"] if row["method"] == method]
+            places = np.array([[row["shots"], row[part] / 2**20] for row in rows])
+            line = axis.plot(*places.T, color=colour, marker=marker, markersize=5, label=method)
+            words = [f"{method}, {title}\n{row['shots']} shots: {row[part] / 2**20:.4g} MiB" for row in rows]
+            series = drawing.belongs(method, line)
+            drawing.spots.append(Points(axis, places, [drawing.tip(text) for text in words], series))
+        style(axis)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        shots = sorted({row["shots"] for row in numbers["rows"]})
+        axis.set_xticks(shots, [str(k) for k in shots])
+        axis.minorticks_off()
+        powers = [numbers["power_of_shots"][method][part] for method in ("NNShot", "HyperProto")]
+        said = "" if None in powers else f"\n∝ shots to the power {powers[0]:.2f} / {powers[1]:.2f}"
+        axis.set_title(f"{title}{said}", fontsize=9)
+        axis.set_xlabel("shots", fontsize=9)
+    panels[0].set_ylabel("MiB an episode", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    figure.suptitle(
+        f"{numbers['data']} ({numbers['split']}), {numbers['way']}-way, vectors of {numbers['size']}", fontsize=10
+    )
+    return drawing
+
+
+def memory_table(numbers: Numbers) -> tuple[list[str], list[list[str]]]:
+    """Head and rows: a row for each method and number of shots, in MiB."""
+    rows = [
+        [row["method"], str(row["shots"]), f"{row['support']:.0f}", *(f"{row[part] / 2**20:.4g}" for part in MEMORY)]
+        for row in numbers["rows"]
+    ]
+    return ["method", "shots", "support vectors", *(f"{title}, MiB" for title in MEMORY.values())], rows

@@ -6,7 +6,7 @@ JSON file is among the results) is drawn again from them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from hyperproto import __version__
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.files import atomic_write, read_json
 from hyperproto.progress import Show
-from hyperproto.reports import schematics, score_figures
+from hyperproto.reports import radius_figure, schematics, score_figures, space_figures
 from hyperproto.reports.drawing import Drawing, Numbers
 from hyperproto.studies.result_files import write_results
+from hyperproto.training import Run
 
 ALL = "all"
 RESULTS = Path("results")
@@ -49,7 +50,7 @@ class Results:
         content = read_json(file, missing=HOW, damaged=HOW)
         name = content.get("figure") if isinstance(content, dict) else None
         if isinstance(name, str) and name in FIGURES:
-            if named or FIGURES[name].looks_into_runs:  # others are made from the results themselves
+            if named or FIGURES[name].measured:  # others are made from the results themselves
                 self.figures.setdefault(name, (file, content))
         elif isinstance(content, dict) and isinstance(content.get("table"), str) and "rows" in content:
             self.tables.setdefault(content["table"], (file, content))
@@ -74,12 +75,20 @@ def _is_entity_grid(content: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What figures are made from."""
+    """What figures are made from; None stands for the default of each figure."""
 
     out: Path
     runs: Sequence[str] = ()
     results: Results = field(default_factory=Results)
+    data: str | None = None
+    split: str | None = None
+    samples: int | None = None  # instances a class
+    shots: Sequence[int] | None = None
+    recipe: str | None = None  # of trainings
+    overrides: Sequence[str] = ()
+    anchors: int | None = None
     seed: int = 0
+    alone: bool = True  # whether this figure was asked for by its name, and not among all
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ class Kind:
     measure: Callable[[Request, Show], Numbers]
     draw: Callable[[Numbers], Drawing]
     table: Callable[[Numbers], tuple[list[str], list[list[str]]]] | None = None
-    looks_into_runs: bool = False
+    measured: bool = False  # in runs, by a training or a measurement: what was measured before is drawn again
 
 
 @dataclass(eq=False)
@@ -142,6 +151,7 @@ def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFig
     if name != ALL and name not in FIGURES:
         raise ConfigError(unknown_name("figure", name, [ALL, *FIGURES]))
     made, missing = [], {}
+    request = replace(request, alone=name != ALL)
     for each in FIGURES if name == ALL else [name]:
         try:
             made.append(_made(each, request, show))
@@ -155,7 +165,7 @@ def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFig
 def _made(name: str, request: Request, show: Show) -> PaperFigure:
     kind = FIGURES[name]
     before = request.results.figures.get(name)
-    if before is not None and not (kind.looks_into_runs and request.runs):
+    if before is not None and not request.runs:
         numbers = {**before[1], "read_from": str(before[0])}
     else:
         numbers = {"figure": name, "version": __version__, "title": kind.title, **kind.measure(request, show)}
@@ -192,6 +202,91 @@ def _shots(request: Request, show: Show) -> Numbers:
     )
 
 
+def _runs_for(name: str, what: str, request: Request) -> Sequence[str]:
+    if not request.runs:
+        raise NotGivenError(
+            f"{name} looks into {what}: name each with --run, or its numbers, {name}.json, with --results"
+        )
+    return request.runs
+
+
+def _distances(request: Request, show: Show) -> Numbers:
+    from hyperproto.studies.representations import distance_numbers
+
+    runs = _one_a_data_set(_runs_for("fig4", "trained runs, one for each data set", request), request)
+    return distance_numbers(runs, request.split, request.seed, show)
+
+
+def _similarities(request: Request, show: Show) -> Numbers:
+    from hyperproto.studies.representations import similarity_numbers
+
+    runs = _one_a_data_set(_runs_for("fig5", "trained runs, one for each data set", request), request)
+    return similarity_numbers(runs, request.split, request.seed, show)
+
+
+def _maps(request: Request, show: Show) -> Numbers:
+    from hyperproto.studies.representations import WORDS, map_numbers
+
+    runs = _runs_for("fig7", "two runs on the same data, one of protonet and one of hyperproto", request)
+    if not request.alone:  # the first data set that several runs share
+        by_data: dict[str, list[str]] = {}
+        for run in runs:
+            by_data.setdefault(_trained_on(run), []).append(run)
+        runs = max(by_data.values(), key=len)
+    return map_numbers(runs, request.split, request.seed, request.samples or WORDS, show)
+
+
+def _radii(request: Request, show: Show) -> Numbers:
+    from hyperproto.studies.representations import SCATTER_UNITS, radius_numbers
+
+    runs = _runs_for("radius", "runs of hyperproto, its cone or its Gaussian", request)
+    if not request.alone:
+        runs = [run for run in runs if _method_of(run).startswith("hyperproto")]
+        if not runs:
+            raise NotGivenError("radius looks into runs of hyperproto, its cone or its Gaussian: name one with --run")
+    return radius_numbers(runs, request.seed, request.samples or SCATTER_UNITS, show)
+
+
+def _one_a_data_set(runs: Sequence[str], request: Request) -> Sequence[str]:
+    """Of all runs, one for each data set: the first of hyperproto, or the first; named for one figure, all of them."""
+    if request.alone:
+        return runs
+    chosen: dict[str, str] = {}
+    for run in sorted(runs, key=lambda run: _method_of(run) != "hyperproto"):
+        chosen.setdefault(_trained_on(run), run)
+    return [run for run in runs if run in chosen.values()]
+
+
+def _trained_on(run: str) -> str:
+    return str(Run(run).read_config()["recipe"]["data"]["spec"])
+
+
+def _method_of(run: str) -> str:
+    return str(Run(run).read_config()["recipe"]["method"]["name"])
+
+
+def _dynamics(request: Request, show: Show) -> Numbers:
+    from hyperproto.studies.radius_dynamics import ANCHORS, anchor_recipe, radius_dynamics
+
+    if not request.alone:
+        raise NotGivenError(
+            "fig6 trains once for each anchor class; make it by its own name, `hyperproto figure fig6 --out FOLDER`, "
+            "and name its numbers, fig6.json, with --results"
+        )
+    recipe = anchor_recipe(request.recipe, request.overrides, request.seed)
+    anchors = ANCHORS if request.anchors is None else request.anchors
+    return radius_dynamics(request.out / "fig6-runs", recipe, anchors, show)
+
+
+def _memory(request: Request, show: Show) -> Numbers:
+    from hyperproto.studies.scoring_memory import SHOTS, memory_numbers
+
+    if not request.alone and request.data is None:
+        raise NotGivenError("memory draws episodes of a data set: name it with --data, such as --data fewnerd")
+    data = request.data or "fewnerd"
+    return memory_numbers(data, request.split or "test", request.shots or SHOTS, request.seed, show)
+
+
 FIGURES: dict[str, Kind] = {
     "fig1": Kind(
         "A hypersphere is initialised and learned",
@@ -217,6 +312,45 @@ FIGURES: dict[str, Kind] = {
         score_figures.draw_bars,
         score_figures.bar_table,
     ),
+    "fig4": Kind(
+        "Distances of instances to hyperspheres",
+        "25 instances of 5 random unseen classes (rows) against the spheres of these classes (columns), each fitted by "
+        "eq. 3 to 5 other instances. A value is eq. 2, the distance to the surface, scaled to 0 to 1 within a panel.",
+        _distances,
+        space_figures.draw_distances,
+        space_figures.distance_table,
+        measured=True,
+    ),
+    "fig5": Kind(
+        "Similarity of instances",
+        "Cosine similarities of 25 instances of 5 random unseen classes, in four panels of other classes for each run. "
+        "Cells on the diagonal blocks are of one class.",
+        _similarities,
+        space_figures.draw_similarities,
+        space_figures.similarity_table,
+        measured=True,
+    ),
+    "fig6": Kind(
+        "Radius dynamics of anchor classes",
+        "One training for each anchor; after the warm-up, blocks of good and bad episodes alternate. The claim of the "
+        "paper: the radius follows the distance with a small lag. Below: correlation of the changes of the radius with "
+        "the changes of the distance some blocks before; grey: each anchor, red: mean, 95 % interval for all lags at "
+        "once.",
+        _dynamics,
+        radius_figure.draw_radius,
+        radius_figure.lag_table,
+        measured=True,
+    ),
+    "fig7": Kind(
+        "t-SNE of training and unseen classes, before and after training",
+        "The gap is the mean distance of instances to the prototypes of other classes less that to their own; over the "
+        "scale of the space (root mean squared distance to the common mean), since a larger space has larger gaps. "
+        "The paper's gaps, train / test: ProtoNet 2.33 / 1.55, HyperProto 5.09 / 4.56.",
+        _maps,
+        space_figures.draw_maps,
+        space_figures.gap_table,
+        measured=True,
+    ),
     "fig8": Kind(
         "F1 against shots",
         "Ours is on Few-NERD INTER with MiniLM; the paper's figure, which prints no numbers, is on INTRA with BERT. "
@@ -224,5 +358,23 @@ FIGURES: dict[str, Kind] = {
         _shots,
         score_figures.draw_shots,
         score_figures.shot_table,
+    ),
+    "radius": Kind(
+        "Learned radius against class scatter and class size",
+        "The paper says that sparse classes learn larger radii, and never shows it. Each point is a training class; "
+        "only differences of radii matter in training, so their mean is subtracted.",
+        _radii,
+        space_figures.draw_radii,
+        space_figures.radius_table,
+        measured=True,
+    ),
+    "memory": Kind(
+        "Memory against shots",
+        "The paper says that the memory of NNShot grows quadratically with the shots, and that of HyperProto does not. "
+        "Mean over episodes. Queries grow with the shots, as in Few-NERD.",
+        _memory,
+        score_figures.draw_memory,
+        score_figures.memory_table,
+        measured=True,
     ),
 }
