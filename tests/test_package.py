@@ -115,6 +115,7 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "reports/comparison.py": {"plots"},
     "reports/diagnosis_figure.py": {"plots"},
     "reports/drawing.py": {"plots"},
+    "reports/figure_page.py": {"plots"},
     "reports/figures.py": {"plots"},
     "reports/radius_figure.py": {"plots"},
     "reports/schematics.py": {"plots"},

@@ -1,6 +1,7 @@
 """`hyperproto figure`: what it writes, what it reads, and what it refuses."""
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,8 @@ def test_all_makes_those_that_it_can(tmp_path: Path) -> None:
     head, rows = by_name["fig3"].table() or ([], [])
     assert (head[0], len(rows)) == ("setting", 20)
     assert all(each.title and each.caption for each in made)
+    page = (tmp_path / "index.html").read_text()
+    for name in FIGURES:
+        assert (f'<div class="picture" id="{name}">' in page) == (name in by_name)
+    for words in NEEDED_BY_ALL.values():
+        assert escape(words) in page

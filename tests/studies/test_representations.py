@@ -11,6 +11,7 @@ from hyperproto.data import Pool, open_pool
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.reports import space_figures
 from hyperproto.studies import representations
+from hyperproto.studies.paper_figures import FIGURES, Request
 from hyperproto.studies.representations import TrainedSpace, correlation, described, draw_units, gap_of
 from hyperproto.training import load_recipe, train
 from tests.conftest import write_vectors
@@ -237,3 +238,22 @@ def test_mistakes_are_said(runs: dict[str, str], tagged_runs: dict[str, str], ma
         representations.draw_classes(make_blobs(), 5, 99, 0)
     with pytest.raises(ConfigError, match="its encoder cannot read blobs"):
         TrainedSpace.open(runs["protonet"]).vectors(make_blobs(dim=3), np.array([0]))
+
+
+def test_of_all_runs_each_figure_takes_its_own(
+    runs: dict[str, str], tagged_runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(representations, "tsne", lambda vectors, seed: vectors[:, :2].astype(float))
+    given = [runs["protonet"], tagged_runs["protonet"], runs["hyperproto"]]
+
+    def measured(name: str, folders: list[str], alone: bool = False) -> Any:
+        return FIGURES[name].measure(Request(tmp_path, folders, samples=6, alone=alone), quiet)
+
+    assert [panel["run"] for panel in measured("fig4", given)["panels"]] == given[1:]  # of vectors that of hyperproto
+    assert [panel["run"] for panel in measured("fig4", given[:2], alone=True)["panels"]] == given[:2]
+    assert [row["run"] for row in measured("fig5", given)["rows"]] == given[1:]
+    panels = measured("fig7", given)["rows"][0]["panels"]
+    assert [panel["run"] for panel in panels] == [given[2], given[0], given[2]]  # before training, then both
+    assert [run["run"] for run in measured("radius", given)["runs"]] == [given[2]]
+    with pytest.raises(ConfigError, match="radius looks into runs of hyperproto, its cone or its Gaussian: name one"):
+        measured("radius", given[:2])

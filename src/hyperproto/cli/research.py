@@ -289,3 +289,5 @@ def figure(
         )
     for each in made:
         say(f"{each.name}: {each.title}: {', '.join(map(str, each.files))}")
+    if name == "all":
+        say(f"{out / 'index.html'}: a page with these {len(made)}; at its end, what the others need")

@@ -17,10 +17,11 @@ from hyperproto.files import atomic_write, read_json
 from hyperproto.progress import Show
 from hyperproto.reports import radius_figure, schematics, score_figures, space_figures
 from hyperproto.reports.drawing import Drawing, Numbers
+from hyperproto.reports.figure_page import FigureOnPage, write_figure_page
 from hyperproto.studies.result_files import write_results
 from hyperproto.training import Run
 
-ALL = "all"
+ALL, PAGE = "all", "index.html"
 RESULTS = Path("results")
 HOW = "make one with `hyperproto report TABLE --json FILE` or `hyperproto figure NAME --out FOLDER`"
 
@@ -147,7 +148,7 @@ def _about(path: str | None) -> Iterator[None]:
 
 
 def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFigure], dict[str, str]]:
-    """Make one figure, or all that what is given suffices for; and say why the others are not made."""
+    """Make one figure, or all that what is given suffices for and a page; and say why the others are not made."""
     if name != ALL and name not in FIGURES:
         raise ConfigError(unknown_name("figure", name, [ALL, *FIGURES]))
     made, missing = [], {}
@@ -159,6 +160,9 @@ def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFig
             if name != ALL:
                 raise
             missing[each] = str(error)
+    if name == ALL:
+        shown = [FigureOnPage(each.name, each.title, each.caption, each.drawing, each.table()) for each in made]
+        write_figure_page(request.out / PAGE, shown, missing)
     return made, missing
 
 
