@@ -1,6 +1,7 @@
 """`hyperproto figure`: what it writes, what it reads, and what it refuses."""
 
 import json
+import math
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,30 @@ def test_numbers_draw_the_same_figure_again(tmp_path: Path) -> None:
     assert Results.read([tmp_path / "one"]).figures == {}  # of a folder it is made anew, from results
 
 
+def measured(accuracy: float, ci95: float) -> dict[str, Any]:
+    """A row of a report in which ProtoNet was measured."""
+    column = {"FewRel 5-way 1-shot": {"accuracy": accuracy, "ci95": ci95}}
+    group = {
+        "label": "mine",
+        "note": "costs $5, or $6 \ud800",
+        "results": [{"label": "protonet point", "columns": column}],
+    }
+    return {"published": {"method": "ProtoNet", "backbone": "BERT"}, "ours": [group]}
+
+
+LINES = {
+    "figure": "fig8", "part": "INTER", "way": 5,
+    "lines": [{"method": "ProtoNet", "decided": "words", "points": [{"shots": 1, "f1": 50.0, "half": None}]}],
+}  # fmt: skip
+
+
+def test_words_of_others_are_no_formulas(tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.json", {"table": "table2", "rows": [measured(0.5, 0.01)]})
+    [made] = hyperproto.figure("fig3", tmp_path, results=file)
+    axis = made.drawing.figure.axes[1]
+    assert axis.get_xlabel().startswith(r"Ours: costs \$5, or \$6 ?;")
+
+
 def write(path: Path, content: Any) -> Path:
     path.write_text(json.dumps(content))
     return path
@@ -56,6 +81,9 @@ def write(path: Path, content: Any) -> Path:
             {"results": [{"setting": "5-way 10~20"}]},
             "not the numbers that this figure needs (KeyError('method'))",
         ),
+        ("fig3", {"table": "table2", "rows": [measured(1e300, 0.01)]}, "1e+300 ± 0.01 is not a share of 1"),
+        ("fig3", {"table": "table2", "rows": [measured(0.5, math.nan)]}, "0.5 ± nan is not a share of 1"),
+        ("fig8", {**LINES, "encoder": math.inf}, "not the numbers that this figure needs (ValueError("),
         ("fig3", {"results": []}, "neither a report on a table, nor an entity grid, nor a figure's numbers; make one"),
         ("fig3", {"figure": ["fig3"]}, "neither a report on a table"),
         ("fig3", [], "neither a report on a table"),

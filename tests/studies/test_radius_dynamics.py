@@ -127,8 +127,8 @@ def test_what_is_looked_at_is_equation_2(recipe: Recipe, tmp_path: Path) -> None
                 far.append(float(((x - center[self.anchor]) ** 2).sum()))
             seen.update(accuracy=(self.accuracy, np.mean(right)), distance=(self.distance, np.mean(far)))
 
-    def sampling(*given: Any) -> Loop:
-        return Loop(*given, anchor=3, warmup=8, draws=5)
+    def sampling(recipe: Recipe, pool: Any, learner: Any, rows: Any) -> Loop:
+        return Loop(recipe, pool, learner, rows, 3, 8, 5)
 
     train(recipe, tmp_path / "run", sampling=sampling)
     assert seen["accuracy"][0] == pytest.approx(seen["accuracy"][1])

@@ -111,6 +111,11 @@ class Drawing:
         return buffer.getvalue()
 
 
+def plain(text: str) -> str:
+    """Words of others as they are: a dollar begins no formula, and half a character is a question mark."""
+    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
+
+
 def style(axis: Axes) -> None:
     """Take away two of the borders, and draw a light grid behind the data."""
     axis.spines[["top", "right"]].set_visible(False)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hyperproto.reports.drawing import BLUE, VERMILLION, Drawing, Numbers, Points, style
+from hyperproto.reports.drawing import BLUE, VERMILLION, Drawing, Numbers, Points, plain, style
 
 COLUMNS = 4  # panels in a row
 DISTANCE, RADIUS = "distance to the centre (left scale)", "radius (right scale)"
@@ -55,7 +55,7 @@ def _anchor(drawing: Drawing, axis: Axes, anchor: dict[str, Any], numbers: Numbe
     for end in steps[(steps - start) // block % 2 == 0]:
         axis.axvspan(end - block, end, color="#999999", alpha=0.16, linewidth=0)
     axis.tick_params(axis="x", labelsize=7)
-    axis.set_title(anchor["anchor"][:34], fontsize=9)
+    axis.set_title(plain(anchor["anchor"][:34]), fontsize=9)
     axis.spines["top"].set_visible(False)
     right.spines["top"].set_visible(False)
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hyperproto.recipes import read_table
-from hyperproto.reports.drawing import BLUE, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Numbers, Points, style
+from hyperproto.reports.drawing import BLUE, ORANGE, PURPLE, SKY, VERMILLION, Drawing, Numbers, Points, plain, style
 
 # Of each panel: its title, the table, and of each group of bars the published backbone and the columns.
 PANELS: list[tuple[str, str, list[tuple[str, str]]]] = [
@@ -85,6 +85,8 @@ def _ours(report: Mapping[str, Any], backbone: str) -> Iterator[tuple[str, Any, 
 def _percent(measured: Mapping[str, Any]) -> Value:
     value = measured["accuracy"] if "accuracy" in measured else measured["f1"]
     half = measured.get("ci95")
+    if not 0 <= value <= 1 or (half is not None and not 0 <= half <= 1):
+        raise ValueError(f"{value} ± {half} is not a share of 1")
     return round(100 * float(value), 2), None if half is None else round(100 * float(half), 2)
 
 
@@ -137,7 +139,7 @@ def _bars(drawing: Drawing, axis: Axes, panel: Mapping[str, Any], labels: Sequen
     axis.set_ylabel("F1, %" if panel["metric"] == "f1" else "accuracy, %", fontsize=9)
     axis.set_title(panel["title"], fontsize=9.5, loc="left", fontweight="bold")
     if panel["note"]:
-        axis.set_xlabel(panel["note"], fontsize=8, color="#444444", loc="left")
+        axis.set_xlabel(plain(panel["note"]), fontsize=8, color="#444444", loc="left")
 
 
 def _said(column: str, label: str, value: Mapping[str, Any], metric: str) -> str:
@@ -292,9 +294,8 @@ def draw_memory(numbers: Numbers) -> Drawing:
     panels[0].set_ylabel("MiB an episode", fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
-    figure.suptitle(
-        f"{numbers['data']} ({numbers['split']}), {numbers['way']}-way, vectors of {numbers['size']}", fontsize=10
-    )
+    data = plain(f"{numbers['data']} ({numbers['split']})")
+    figure.suptitle(f"{data}, {numbers['way']}-way, vectors of {numbers['size']}", fontsize=10)
     return drawing
 
 

@@ -18,6 +18,7 @@ from hyperproto.reports.drawing import (
     Grid,
     Numbers,
     Points,
+    plain,
     style,
 )
 
@@ -32,11 +33,11 @@ def instance_tips(drawing: Drawing, instances: Sequence[Mapping[str, str]]) -> l
 
 
 def _title(facts: Mapping[str, Any]) -> str:
-    return f"{facts['data']} ({facts['split']}), {facts['method']}"
+    return plain(f"{facts['data']} ({facts['split']}), {facts['method']}")
 
 
 def _short(name: str, width: int = 22) -> str:
-    return name if len(name) <= width else f"{name[: width - 1]}…"
+    return plain(name if len(name) <= width else f"{name[: width - 1]}…")
 
 
 # Figure 4 -----------------------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ def draw_maps(numbers: Numbers) -> Drawing:
         for axis, panel in zip(axes, row["panels"], strict=True):
             _map(drawing, axis, panel, labels, tips)
         seen = "training classes" if row["kind"] == "train" else "unseen classes"
-        axes[0].set_ylabel(f"{seen}\n{row['data']} ({row['split']})", fontsize=9)
+        axes[0].set_ylabel(f"{seen}\n{plain(row['data'])} ({plain(row['split'])})", fontsize=9)
         marks = [
             Line2D([], [], marker=CLASS_MARKERS[n], linestyle="", color=CLASS_COLOURS[n], markersize=6)
             for n in range(len(row["classes"]))

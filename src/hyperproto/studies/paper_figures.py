@@ -174,10 +174,12 @@ def _made(name: str, request: Request, show: Show) -> PaperFigure:
     else:
         numbers = {"figure": name, "version": __version__, "title": kind.title, **kind.measure(request, show)}
     figure = PaperFigure(name, numbers, [request.out / f"{name}.{ending}" for ending in ("png", "svg", "json")])
-    for path, content in zip(figure.files, (figure.drawing.png(), figure.drawing.svg(name)), strict=False):
+    with _about(numbers.get("read_from")):  # what can be read may not be drawn: NaN, numbers without end
+        pictures = figure.drawing.png(), figure.drawing.svg(name)
+        write_results(figure.files[-1], {key: value for key, value in numbers.items() if key != "read_from"})
+    for path, content in zip(figure.files, pictures, strict=False):
         with atomic_write(path) as file:
             file.write(content)
-    write_results(figure.files[-1], {key: value for key, value in numbers.items() if key != "read_from"})
     return figure
 
 
