@@ -47,10 +47,14 @@ def make_blobs() -> Callable[..., Pool]:
 @pytest.fixture
 def vectors_file(tmp_path: Path) -> Path:
     """An .npz file with a train, a val and a test split of different classes."""
+    return write_vectors(tmp_path / "vectors.npz")
+
+
+def write_vectors(path: Path) -> Path:
+    """Write such a file."""
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(24), 30)
     vectors = (2 * random.normal(size=(24, 8))[labels] + random.normal(size=(720, 8))).astype(np.float32)
     split = np.array(["train", "val", "test"])[labels // 8]
-    path = tmp_path / "vectors.npz"
     np.savez(path, x=vectors, y=np.array([f"class {n:02d}" for n in labels]), split=split)
     return path

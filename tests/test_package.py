@@ -114,7 +114,14 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "data/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "reports/comparison.py": {"plots"},
     "reports/diagnosis_figure.py": {"plots"},
+    "reports/drawing.py": {"plots"},
+    "reports/figure_page.py": {"plots"},
     "reports/figures.py": {"plots"},
+    "reports/radius_figure.py": {"plots"},
+    "reports/schematics.py": {"plots"},
+    "reports/score_figures.py": {"plots"},
+    "reports/space_figures.py": {"plots"},
+    "studies/representations.py": {"images"},
 }
 
 

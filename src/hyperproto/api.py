@@ -3,6 +3,7 @@
     train(recipe) -> Run                        compare(data, run | encoder, ...) -> Comparison
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
     submit(test_input, ...) -> Submission       report(table) -> TableReport
+    figure(name, out, ...) -> list[PaperFigure]
     list_recipes(), list_methods(), list_data(), check_data(spec) -> a dict for each
     distant_data(sentences, triples, out) -> DistantCorpus
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hyperproto.reports.comparison import Comparison
     from hyperproto.reports.table_results import TableReport
     from hyperproto.studies.measure import Selection
+    from hyperproto.studies.paper_figures import PaperFigure
     from hyperproto.training import Run
 
 Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
@@ -400,6 +402,67 @@ def report(
 
     folder = None if runs is None else Path(runs)
     return make_report(fspath(table), folder, episodes, progress or _nobody)
+
+
+def figure(
+    name: str,
+    out: str | PathLike[str],
+    *,
+    run: "str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run] | None" = None,
+    results: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+    data: str | None = None,
+    split: str | None = None,
+    samples: int | None = None,
+    shots: Sequence[int] | None = None,
+    recipe: str | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    anchors: int | None = None,
+    seed: int = 0,
+    progress: Show | None = None,
+) -> "list[PaperFigure]":
+    """Draw a figure of the paper, from runs or from files of results: NAME.png, NAME.svg, and its numbers, NAME.json.
+
+    Parameters
+    ----------
+    name : fig1 to fig8, radius, memory; or "all": every figure that what is given suffices for, and a page, index.html.
+    out : the folder to write to; fig6 trains below it, and goes on where it was killed.
+    run : trained runs, for the figures that look into them (fig4, fig5, fig7, radius).
+    results : files, or folders with such: reports on tables (`hyperproto report --json`), numbers of figures that were
+        measured before; None stands for the folder results, if there is one.
+    data, shots : of memory: a data spec (None: fewnerd), and the numbers of shots.
+    split : the split of unseen classes; None: test or, where there is none, the one that a run was validated on.
+    samples : instances a class, of fig7 (None: 500) and of radius (None: 100).
+    recipe, overrides, anchors : of fig6: what is trained (None: the CNN of table2, 5-way, on a CPU), settings to
+        change, and how many anchor classes (None: 8).
+    seed : of what is drawn at random: classes, instances; of fig6 also of the trainings.
+
+    Returns
+    -------
+    The figures: `name`, `numbers` (what the JSON file holds), `files`, `drawing.figure` (a matplotlib figure).
+
+    Examples
+    --------
+    >>> [made] = figure("fig3", "figures", results=[])  # doctest: +SKIP
+    >>> made.numbers["panels"][0]["series"]["HyperProto, published"]["INTER 5-way 1~2-shot"]  # doctest: +SKIP
+    {'percent': 52.09, 'half': 2.49}
+    """
+    from hyperproto.studies.paper_figures import Request, Results, make_figures
+
+    several = [results] if isinstance(results, str | PathLike) else results
+    request = Request(
+        Path(out),
+        _runs(run),
+        Results.read(None if several is None else [Path(path) for path in several]),
+        data=data,
+        split=split,
+        samples=samples,
+        shots=shots,
+        recipe=recipe,
+        overrides=_override_texts(overrides),
+        anchors=anchors,
+        seed=seed,
+    )
+    return make_figures(name, request, progress or _nobody)[0]
 
 
 def list_recipes(

@@ -301,6 +301,17 @@ def test_report_a_table_without_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert content["rows"][0]["to_run"] == ["table4:cone-1shot", "table4:cone-5shot"]
 
 
+def test_a_figure_is_drawn(tmp_path: Path) -> None:
+    said = run("figure", "fig1", "--out", str(tmp_path))
+    files = [str(tmp_path / f"fig1.{ending}") for ending in ("png", "svg", "json")]
+    assert said == f"fig1: A hypersphere is initialised and learned: {', '.join(files)}\n"
+    assert json.loads(Path(files[2]).read_text())["figure"] == "fig1"
+    (tmp_path / "data.conll").write_text("Anna\tPER\nsang\tO\n\nBo\tPER\nsat\tO\n\n" * 4)
+    few = ["--data", f"conll:{tmp_path / 'data.conll'}", "--split", "all", "--shot", "1"]
+    with pytest.raises(HyperProtoError, match="lower the way"):
+        run("figure", "memory", "--out", str(tmp_path), *few)
+
+
 def test_data_check_counts(vectors_file: Path) -> None:
     rows = json.loads(run("data", "check", f"vectors:{vectors_file}", "--json", "-"))
     assert [(row["split"], row["classes"], row["items"]) for row in rows] == [
@@ -344,6 +355,9 @@ def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> Non
         (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
+        (["figure", "fig33", "--out", "x"], "there is no figure 'fig33'; did you mean 'fig3'?"),
+        (["figure", "fig4", "--out", "x", "--run", "no/run"], "is this the folder of a run?"),
+        (["figure", "fig3", "--out", "x", "--results", "no.json"], "no.json: no such file; make one with"),
     ],
 )
 def test_a_users_mistake_is_one_clear_paragraph(arguments: list[str], words: str) -> None:
@@ -374,6 +388,8 @@ def test_debug_shows_the_traceback_wherever_it_stands() -> None:
         ["compare", "--data", "glyphs"],
         ["report", "table3", "--episodes", "1"],
         ["report", "table3", "--out", "."],
+        ["figure", "fig1"],
+        ["figure", "fig6", "--out", "x", "--anchors", "0"],
         ["methods", "list", "--json", "."],
         ["trane"],
         ["train", "glyphs:protonet", "--no-such-option"],

@@ -169,6 +169,20 @@ def test_the_page_names_every_function_of_the_api() -> None:
     assert [name for name in functions if f"{name}(" not in page] == []
 
 
+def test_the_guide_to_figures_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hyperproto.studies.paper_figures import FIGURES
+
+    monkeypatch.chdir(tmp_path)
+    page = read("docs/figures.md")
+    [code] = blocks(page, "python")
+    run(code)
+    assert capsys.readouterr().out == "{'percent': 52.09, 'half': 2.49}\n"
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["fig3.json", "fig3.png", "fig3.svg"]
+    assert {row[0].strip("`") for row in tables(page)[0][1:]} == {*FIGURES}
+
+
 def printing_what_it_says(document: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Run the Python of a document, block by block, and compare what it prints with its comments."""
     names: dict[str, Any] = {"__name__": "example"}

@@ -260,7 +260,9 @@ def lists(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, words="lists")
 
 
-@kind("reports", "report", "submit", "tag", "fit", "add", "predict", "load_classifier", "model_lock", share=15)
+@kind(
+    "reports", "report", "figure", "submit", "tag", "fit", "add", "predict", "load_classifier", "model_lock", share=15
+)
 def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     """Functions that take paths: what is not there, is a folder, or has an odd name."""
     (folder / "file").write_bytes(b"x")
@@ -269,11 +271,13 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     path: Any = random.choice((str(folder / "x"), f"{folder}/{where}", where, Path(where.replace("\0", ""))))
     other = random.choice((f"{folder}/nowhere.csv", str(folder), f"{folder}/file"))
     encoder = random.choice(("identity", str(folder), "nowhere/at/all/\0", "x" * 300, ""))
-    call = random.randrange(8)
+    call = random.randrange(9)
 
     def run() -> None:
         if call == 0:
             hyperproto.report(path, folder / "sub", episodes=2)
+        elif call == 8:
+            hyperproto.figure(random.choice(("fig4", "fig8", where)), folder / "x", run=other, results=path)
         elif call == 1:
             hyperproto.submit(path, folder / "out.json", encoder=f"relation-transformer:{samples.bert}")
         elif call == 2:

@@ -250,6 +250,16 @@ def report(random: Random, folder: Path, samples: Samples) -> Command:
     )
 
 
+@command("figure", 2)
+def figure(random: Random, folder: Path, samples: Samples) -> Command:
+    content = b'{"table": "table2", "rows": [{"published": {"method": "ProtoNet", "backbone": "BERT"}, "ours": []}]}'
+    (folder / "t.json").write_bytes(mutate_file(random, "t.json", content))
+    name = random.choice(("fig1", "fig3", "fig3", "fig4", "fig7", "fig8", "fig9", ""))
+    where = random.choice(("t.json", "t.json", "nowhere.json", ".", "\udc00"))
+    more = random.choice(([], ["--run", "nowhere"], ["--seed", "-1"], ["--run", "."]))
+    return Command(["figure", name, "--out", "figures", "--results", where, *more], may_write=("figures",))
+
+
 @command("recipes", 5)
 def recipes(random: Random, folder: Path, samples: Samples) -> Command:
     (folder / "mine.toml").write_bytes(mutate_file(random, "mine.toml", samples.recipe))

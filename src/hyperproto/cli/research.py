@@ -265,3 +265,50 @@ def report(
         with atomic_write(out) as file:
             file.write(markdown(made).encode())
     show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+
+
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="fig1 to fig8, radius, memory; or all, which also writes a page.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for NAME.png, NAME.svg and NAME.json.")],
+    run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="A file of results, or a folder (default: results, if there is one)."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Of memory: a data spec (default: fewnerd).")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="The split of unseen classes (default: test, or the run's validation).")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Instances a class, of fig7 (default: 500) and radius (default: 100).")
+    ] = None,
+    shot: Annotated[list[int] | None, typer.Option(min=1, help="Of memory: a number of shots; repeatable.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Of fig6: what is trained (default: the CNN of table2, on a CPU).")
+    ] = None,
+    override: Overrides = None,
+    anchors: Annotated[int | None, typer.Option(min=1, help="Of fig6: anchor classes (default: 8).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn at random, and of trainings.")] = 0,
+) -> None:
+    """Draw a figure of the paper from runs or files of results, as PNG and SVG, with its numbers as JSON."""
+    with progress_bar("figure") as progress:
+        made = hyperproto.figure(
+            name,
+            out,
+            run=run,
+            results=results,
+            data=data,
+            split=split,
+            samples=samples,
+            shots=shot,
+            recipe=recipe,
+            overrides=override or (),
+            anchors=anchors,
+            seed=seed,
+            progress=progress,
+        )
+    for each in made:
+        say(f"{each.name}: {each.title}: {', '.join(map(str, each.files))}")
+    if name == "all":
+        say(f"{out / 'index.html'}: a page with these {len(made)}; at its end, what the others need")

@@ -12,7 +12,7 @@ from hyperproto.data import IntArray
 # What the numbers are for: two purposes never share a stream.
 EPISODES, SPARE_CLASSES, SPARE_ITEMS, INITIALISATION, TRAINING, SHUFFLE, BATCHES, NOTA, GREEDY = range(1, 10)
 UNLABELLED, PAIRS, NOISE, NOISE_ITEMS, FINE_TUNING = 10, 11, 12, 13, 14
-UNLABELLED_ITEMS, SPARE_UNLABELLED, STRANGERS, SHOTS = 15, 16, 17, 18
+UNLABELLED_ITEMS, SPARE_UNLABELLED, STRANGERS, SHOTS, PICTURES = 15, 16, 17, 18, 19
 _WORDS = 4  # 64-bit words for each step of Philox's counter
 
 

@@ -45,6 +45,8 @@ class EpisodeSampler:
     With `unlabelled` an episode has that many items of each class besides, without a label, and with `strangers` that
     many of other classes among them; the rest of the episode is the same without them.
 
+    With `anchor` every episode holds that class, as its first; the others are random.
+
     >>> import numpy as np
     >>> pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
     >>> EpisodeSampler(pool, way=3, shot=2, query=4, seed=0)[7].query.shape
@@ -65,6 +67,7 @@ class EpisodeSampler:
         unlabelled: int = 0,
         strangers: int = 0,
         most_shots: int | None = None,
+        anchor: int | None = None,
     ) -> None:
         self.pool = pool
         self.way = way
@@ -76,6 +79,7 @@ class EpisodeSampler:
         self.query = query
         self.seed = seed
         self.most_shots = most_shots
+        self.anchor = anchor
         self._check()
         self.nota = nota_count(pool, way=way, query=query, nota_share=nota_share, na_rate=na_rate)
         self.noise_rate = noise_rate
@@ -104,9 +108,13 @@ class EpisodeSampler:
         """Return episodes `start` to `start + count - 1`; many at once are drawn in one go."""
         way, pool = self.way, self.pool
         words = raw_words(self.seed, EPISODES, start, count, 2 * (way + way * self._per_class))  # twice what is needed
-        everything = np.full(count, pool.n_classes)
+        fixed = [] if self.anchor is None else [self.anchor]
+        others = np.full(count, pool.n_classes - len(fixed))
         spare = {"seed": self.seed, "spare": SPARE_CLASSES, "first_row": start}
-        classes = distinct(words[:, : 2 * way], everything, way, **spare)  # (E, N)
+        classes = distinct(words[:, : 2 * way], others, way - len(fixed), **spare)  # (E, N), or (E, N - 1)
+        for anchor in fixed:
+            classes += classes >= anchor  # counted among the others only; now among all
+            classes = np.insert(classes, 0, anchor, axis=1)
         flat = classes.reshape(-1)
         words = words[:, 2 * way :].reshape(len(flat), -1)
         spare = {"seed": self.seed, "spare": SPARE_ITEMS, "first_row": start * way}
@@ -223,6 +231,8 @@ class EpisodeSampler:
                 f"way {self.way}, shot {self.shots}, query {self.query}, seed {self.seed}: "
                 "way and query must be at least 1, shot at least 0, seed from 0 to 2^63 - 1"
             )
+        if self.anchor is not None and not 0 <= self.anchor < pool.n_classes:
+            raise EpisodeError(f"{pool}: anchor {self.anchor}; its classes are 0 to {pool.n_classes - 1}")
         if len(self.shots) != self.way:
             raise EpisodeError(
                 f"{len(self.shots)} shots ({self.shots}) for {self.way} classes; give one number, or {self.way}"

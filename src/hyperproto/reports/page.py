@@ -50,6 +50,10 @@ class Page:
         """Add lines as they are, in letters of equal width."""
         self._parts.append(f"<pre>{escape(text)}</pre>")
 
+    def html(self, html: str) -> None:
+        """Add HTML as it is; the caller has escaped what needs it."""
+        self._parts.append(html)
+
     @contextmanager
     def folded(self, title: str) -> Iterator[None]:
         """Fold what is added inside below its title, until a reader opens it."""

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -80,7 +80,29 @@ class Report:
 OnStep = Callable[[Report], None]
 
 
-def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_data: Progress | None = None) -> Run:
+class Sampling(Protocol):
+    """Episodes that are chosen while the learner learns, in place of those that the recipe draws.
+
+    To resume to the same result, all that it remembers must follow from the step, the learner and the rows of the log.
+    """
+
+    def draw(self, step: int) -> list[Episode]:
+        """Return the episodes of a step (from 0)."""
+
+    def log(self) -> dict[str, float]:
+        """Return what a row of the log holds beside the rest."""
+
+
+MakeSampling = Callable[[Recipe, Pool, Learner, list[dict[str, Any]]], Sampling]  # the rows logged so far come last
+
+
+def train(
+    recipe: Recipe,
+    folder: str | Path,
+    on_step: OnStep | None = None,
+    on_data: Progress | None = None,
+    sampling: MakeSampling | None = None,
+) -> Run:
     """Train as the recipe says, or go on where a killed run stopped: the result is the same to the last bit (on CPU).
 
     The global random state of torch is left as it was. `on_data(done, total)` counts items while data are made ready.
@@ -96,7 +118,7 @@ def train(recipe: Recipe, folder: str | Path, on_step: OnStep | None = None, on_
             pool = with_blanks(pool)
         unlabelled = UnlabelledItems.of(recipe, on_data)
         validation = Validator(recipe, pool, on_data)
-        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, on_data, locks)
+        _train(resolve(recipe, pool), pool, unlabelled, validation, run, start, on_step, on_data, locks, sampling)
     return run
 
 
@@ -121,6 +143,7 @@ def _train(
     on_step: OnStep | None,
     on_data: Progress | None,
     locks: ExitStack,
+    sampling: MakeSampling | None,
 ) -> None:
     config = recipe.training
     learner = Learner.build(recipe, pool.n_labels).to(default_device())
@@ -143,6 +166,7 @@ def _train(
     learner.store(pool, on_data)
     if unlabelled is not None:
         learner.store(unlabelled.pool, on_data)
+    chosen = None if sampling is None else sampling(recipe, pool, learner, run.read_metrics())
 
     # Learning phase
     rows: list[dict[str, Any]] = []
@@ -151,7 +175,7 @@ def _train(
     while not state.finished(recipe):
         step = state.step
         torch.manual_seed(int(raw_words(config.seed, TRAINING, step, 1, 1)[0, 0] >> 1))  # dropout, augmentation
-        episodes = draw(step)  # V, then Q_n (and S_n)
+        episodes = draw(step) if chosen is None else chosen.draw(step)  # V, then Q_n (and S_n)
         learner.train()
         with _told_at_step(step + 1, run):
             drawn = learner.collate(pool, episodes)
@@ -177,7 +201,7 @@ def _train(
                 state, measured = _validate(validation, learner, run, state)
                 row |= measured.row()
         if len(row) > 1 + len(losses) or state.step % config.log_every == 0:
-            rows.append({**row, **learner.method.monitor()})
+            rows.append({**row, **learner.method.monitor(), **({} if chosen is None else chosen.log())})
         if saves or state.finished(recipe):
             state = replace(state, metrics_length=run.append_metrics(rows))
             rows = []

@@ -1,0 +1,228 @@
+"""Figure 6 of the paper: does the radius of a class follow the distance of its samples to its centre?
+
+One training for each of 8 anchor classes, by Algorithm 1 on 5-way episodes that all hold the anchor. After a warm-up,
+blocks of "good" episodes (the anchor's accuracy is above the one logged last) and "bad" ones (below) alternate, by
+rejection sampling: at most 50 draws, then the best of them. Every block ends with a row of the run's log. A killed
+training goes on where it stopped, to the very same result.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from hyperproto.data import Pool, open_pool
+from hyperproto.episodes import Episode, EpisodeSampler
+from hyperproto.episodes.random import PICTURES, shuffled
+from hyperproto.errors import ConfigError
+from hyperproto.methods.hyperproto import HyperProto
+from hyperproto.progress import Show
+from hyperproto.recipes import Recipe
+from hyperproto.reports.drawing import Numbers
+from hyperproto.reports.figures import Floats
+from hyperproto.studies.representations import class_words
+from hyperproto.training import Run, load_recipe, train
+from hyperproto.training.learner import Learner
+
+RECIPE = "table2:hyperproto-cnn"
+WARMUP, BLOCK, DRAWS, STEPS, ANCHORS = 500, 50, 50, 2000, 8
+AT_ONCE = 8  # draws that are looked at together
+MOST_LAG = 5  # blocks, of the cross-correlation
+OVERRIDES = [  # 5-way 5-shot on a CPU: one episode a step, word vectors fixed
+    "episodes.way=5", "episodes.batch=1", "encoder.learn_words=false",
+    f"training.steps={STEPS}", f"training.validate_every={STEPS}", "training.checkpoint_every=250",
+    "validation.episodes=100",
+]  # fmt: skip
+
+
+class AnchorEpisodes:
+    """Episodes that hold the anchor, good and bad ones in turn."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        pool: Pool,
+        learner: Learner,
+        rows: Sequence[dict[str, Any]],
+        anchor: int,
+        warmup: int = WARMUP,
+        draws: int = DRAWS,
+    ) -> None:
+        task = recipe.episodes
+        assert task is not None  # `anchor_recipe` sees to it
+        shape: dict[str, Any] = {"way": task.way, "shot": task.shot, "query": task.query}
+        self.sampler = EpisodeSampler(pool, **shape, seed=recipe.training.seed, anchor=anchor)
+        self.pool, self.learner, self.anchor = pool, learner, anchor
+        self.warmup, self.draws, self.block = warmup, draws, recipe.training.log_every
+        self.last = float(rows[-1]["anchor_accuracy"]) if rows else 0.0
+        self.accuracy = self.distance = 0.0  # of the episode drawn last
+        self.seen: list[tuple[float, int, bool]] = []  # of the block: distance, draws, whether none was as wanted
+
+    def draw(self, step: int) -> list[Episode]:
+        """Return the episode of a step: the first good (or bad) one of its draws, or the one that comes nearest."""
+        first, number = step * self.draws, step + 1
+        if number <= self.warmup:
+            episode = self.sampler.draw(1, start=first)
+            [self.accuracy], [self.distance] = self.look(episode)
+            self.seen.append((self.distance, 1, False))
+            return episode
+        sign = 1 if (number - self.warmup - 1) // self.block % 2 == 0 else -1
+        best: tuple[float, float, float, Episode] | None = None
+        for start in range(0, self.draws, AT_ONCE):
+            episodes = self.sampler.draw(min(AT_ONCE, self.draws - start), start=first + start)
+            for place, (accuracy, distance) in enumerate(zip(*self.look(episodes), strict=True)):
+                if best is None or sign * accuracy > best[0]:
+                    best = sign * accuracy, accuracy, distance, episodes[place]
+                if sign * accuracy > sign * self.last:
+                    return self._take(accuracy, distance, episodes[place], start + place + 1, False)
+        assert best is not None
+        return self._take(*best[1:], self.draws, True)
+
+    def _take(self, accuracy: float, distance: float, episode: Episode, draws: int, forced: bool) -> list[Episode]:
+        self.accuracy, self.distance = accuracy, distance
+        self.seen.append((distance, draws, forced))
+        return [episode]
+
+    @torch.no_grad()
+    def look(self, episodes: Sequence[Episode]) -> tuple[list[float], list[float]]:
+        """Accuracy of the anchor's samples in each episode, and their mean distance to its centre, before the step."""
+        self.learner.eval()
+        learner, method = self.learner, self.learner.method
+        assert isinstance(method, HyperProto)
+        own = []
+        for episode in episodes:
+            assert episode.query_y is not None
+            mine = episode.query_y == 0  # the anchor is the first class
+            own.append(
+                Episode(episode.classes, episode.support, episode.support_y, episode.query[mine], episode.query_y[mine])
+            )
+        task = learner.task(*learner.collate(self.pool, own))
+        measure = method.measure(method.stored_regions(task), task.query)  # (B, Q, N)
+        accuracy = (measure.argmin(-1) == 0).double().mean(-1)
+        distance = (measure[..., 0] + method.radius[self.anchor, 0]).double().mean(-1)  # eq. 2 without its radius
+        return accuracy.tolist(), distance.tolist()
+
+    def log(self) -> dict[str, float]:
+        """A row: accuracy and distance of the last episode, distance over the block, radius after the step, draws."""
+        method = self.learner.method
+        assert isinstance(method, HyperProto)
+        distances, draws, forced = zip(*self.seen, strict=True)
+        self.last, self.seen = self.accuracy, []
+        return {
+            "anchor_accuracy": self.accuracy,
+            "anchor_distance": self.distance,
+            "anchor_block_distance": float(np.mean(distances)),
+            "anchor_radius": method.radius[self.anchor, 0].item(),
+            "mean_radius": method.radius.mean().item(),
+            "draws": float(np.mean(draws)),
+            "forced": float(sum(forced)),
+        }
+
+
+def anchor_recipe(name: str | None, overrides: Sequence[str], seed: int) -> Recipe:
+    """Read the recipe of the trainings, and make sure that a block is a row of the log."""
+    own = OVERRIDES if name is None else []
+    recipe = load_recipe(name or RECIPE, [*own, f"training.log_every={BLOCK}", f"training.seed={seed}", *overrides])
+    steps, every = recipe.training.steps, recipe.training.log_every
+    if recipe.method.name != "hyperproto" or recipe.episodes is None or recipe.stage_before is not None:
+        raise ConfigError(f"fig6 trains hyperproto on episodes, from the start; {recipe.name} does something else")
+    if steps % every or recipe.training.checkpoint_every % every or recipe.training.validate_every % every:
+        raise ConfigError(
+            f"fig6 logs every {every} steps (training.log_every), and training.steps, checkpoint_every and "
+            f"validate_every must be multiples of it; they are {steps}, {recipe.training.checkpoint_every} and "
+            f"{recipe.training.validate_every}"
+        )
+    return recipe
+
+
+def radius_dynamics(
+    folder: Path,
+    recipe: Recipe,
+    anchors: int,
+    show: Show,
+    *,
+    warmup: int = WARMUP,
+    draws: int = DRAWS,
+) -> Numbers:
+    """Train once for each anchor, below `folder`, or go on; return what was logged, and the cross-correlations."""
+    pool = open_pool(recipe.data.spec, recipe.data.split)
+    if not 1 <= anchors <= pool.n_classes:
+        raise ConfigError(f"--anchors {anchors}: {pool} has {pool.n_classes} classes; give 1 to {pool.n_classes}")
+    chosen = shuffled(recipe.training.seed, PICTURES, 0, pool.n_classes)[:anchors]
+    names, found = class_words(pool), []
+    for number, anchor in enumerate(chosen):
+
+        def on_step(report: Any, number: int = number) -> None:
+            total = anchors * report.steps
+            show(number * report.steps + report.step, total, f"steps, anchor {number + 1} of {anchors}")
+
+        def sampling(resolved: Recipe, pool: Pool, learner: Learner, rows: Any, anchor: int = anchor) -> AnchorEpisodes:
+            return AnchorEpisodes(resolved, pool, learner, rows, anchor, warmup, draws)
+
+        run = train(recipe, folder / f"anchor-{anchor}", on_step, sampling=sampling)
+        found.append({"anchor": names[anchor], "class": anchor, **_series(run, warmup)})
+    return {
+        "recipe": recipe.name,
+        "data": recipe.data.spec,
+        "way": recipe.episodes.way if recipe.episodes else None,
+        "seed": recipe.training.seed,
+        "warmup": warmup,
+        "block": recipe.training.log_every,
+        "most_draws": draws,
+        "anchors": found,
+        "correlation": {key: cross_correlation(found, key) for key in ("distance", "block_distance")},
+    }
+
+
+def _series(run: Run, warmup: int) -> dict[str, Any]:
+    """What was logged after the first two blocks that followed the warm-up, column by column."""
+    rows = [row for row in run.read_metrics() if "anchor_radius" in row]
+    block = rows[0]["step"] if rows else 0
+    kept = [row for row in rows if row["step"] >= warmup + 2 * block]
+    columns = {
+        "step": "step", "distance": "anchor_distance", "block_distance": "anchor_block_distance",
+        "radius": "anchor_radius", "mean_radius": "mean_radius", "accuracy": "anchor_accuracy", "draws": "draws",
+        "forced": "forced",
+    }  # fmt: skip
+    return {name: [round(row[key], 6) for row in kept] for name, key in columns.items()}
+
+
+def cross_correlation(anchors: Sequence[dict[str, Any]], key: str) -> dict[str, Any]:
+    """Correlate the changes of the radius with those of the distance `lag` blocks before, mean over anchors.
+
+    Changes are first differences, so that a common trend counts for nothing. At a positive lag the radius follows. Each
+    anchor gives one correlation a lag; the interval is Student's over anchors, of Fisher's z, for all lags at once
+    (Bonferroni). The claim holds if the largest mean is at a lag from 0 to 2 and its interval lies above 0.
+    """
+    most = min(MOST_LAG, min((len(anchor["step"]) for anchor in anchors), default=0) - 5)
+    lags = list(range(-most, most + 1)) if most >= 0 else []
+    rows: list[dict[str, Any]] = []
+    for lag in lags:
+        own = [_lagged(np.diff(anchor[key]), np.diff(anchor["radius"]), lag) for anchor in anchors]
+        rows.append({"lag": lag, "anchors": own, **_interval(np.array(own), len(lags))})
+    best = max(rows, key=lambda row: row["mean"], default=None)
+    follows = best is not None and 0 <= best["lag"] <= 2 and best["low"] is not None and best["low"] > 0
+    return {"lags": rows, "best_lag": None if best is None else best["lag"], "radius_follows": follows}
+
+
+def _lagged(distance: Floats, radius: Floats, lag: int) -> float:
+    """Pearson's correlation of distance[t] and radius[t + lag]; 0 where one does not vary."""
+    size = len(distance) - abs(lag)
+    a, b = distance[max(0, -lag) :][:size], radius[max(0, lag) :][:size]
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return round(float(np.corrcoef(a, b)[0, 1]), 5)
+
+
+def _interval(correlations: Floats, lags: int) -> dict[str, float | None]:
+    z = np.arctanh(np.clip(correlations, -0.999999, 0.999999))
+    mean = float(z.mean())
+    if len(z) < 2:
+        return {"mean": round(float(np.tanh(mean)), 5), "low": None, "high": None}
+    half = float(stats.t.ppf(1 - 0.025 / lags, len(z) - 1) * z.std(ddof=1) / np.sqrt(len(z)))
+    return {
+        key: round(float(np.tanh(at)), 5) for key, at in (("mean", mean), ("low", mean - half), ("high", mean + half))
+    }

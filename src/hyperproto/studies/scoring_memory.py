@@ -1,0 +1,120 @@
+"""Memory against shots: what NNShot and HyperProto keep of a support set, and what scoring an episode takes.
+
+The paper says that NNShot's memory grows quadratically with the shots and that HyperProto's does not; it shows neither.
+Episodes are drawn from real data and their words counted; vectors are random, since memory does not depend on them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hyperproto.data import open_pool
+from hyperproto.episodes import Episode
+from hyperproto.methods import Method, Task, make_method
+from hyperproto.problems import make_sampler
+from hyperproto.progress import Show
+from hyperproto.reports.drawing import Numbers
+
+SHOTS = (1, 2, 5, 10, 15, 20)
+SIZE = 768  # of BERT's vectors
+EPISODES = 5
+METHODS = {"NNShot": ("nnshot", "point"), "HyperProto": ("hyperproto", "paper")}
+PARTS = ("kept", "all_distances", "all_differences", "measured")
+FLOAT = 4  # bytes
+
+
+def memory_numbers(
+    data: str, split: str, shots: Sequence[int], seed: int, show: Show, *, size: int = SIZE, way: int = 5
+) -> Numbers:
+    """Mean bytes of an episode by method and shots.
+
+    `kept`: every vector of the support (NNShot), or a centre and a radius a class (HyperProto). `all_distances`: of
+    each query to each support example, or to each centre, at once; `all_differences`: the same coordinate by
+    coordinate, which a plain broadcast subtraction holds. `measured`: the most that tensors of our scoring held beside
+    the episode itself; it scores NNShot in blocks, so that this is bounded.
+    """
+    pool = open_pool(data, split)
+    rows = []
+    for done, shot in enumerate(shots):
+        show(done, len(shots), "kinds of shots measured")
+        sampler = make_sampler(pool, way=way, shot=shot, query=None, seed=seed)
+        for name, (method, fit) in METHODS.items():
+            scorer = make_method(method, feature_shape=(size,), fit=fit).eval()
+            parts = np.mean([_bytes(scorer, name, episode, size) for episode in sampler.draw(EPISODES)], axis=0)
+            words = ("support", "queries", *PARTS)
+            rows.append({"method": name, "shots": shot, **dict(zip(words, parts.round(1).tolist(), strict=True))})
+    powers = {
+        name: {part: growth([row for row in rows if row["method"] == name], part) for part in PARTS} for name in METHODS
+    }
+    facts = {"data": data, "split": split, "way": way, "size": size, "seed": seed, "episodes": EPISODES}
+    return {**facts, "rows": rows, "power_of_shots": powers}
+
+
+def growth(rows: Sequence[dict[str, Any]], part: str) -> float | None:
+    """The power of the number of shots that memory grows with: the slope of log bytes over log shots; None for one."""
+    if len(rows) < 2:
+        return None
+    x, y = np.log([row["shots"] for row in rows]), np.log([max(row[part], 1.0) for row in rows])
+    return round(float(np.polyfit(x, y, 1)[0]), 3)
+
+
+def _bytes(method: Method, name: str, episode: Episode, size: int) -> tuple[float, ...]:
+    """Support and query units of an episode; bytes kept, of all distances, of all differences, and measured."""
+    assert episode.query_y is not None
+    support, queries, way = len(episode.support_y), len(episode.query_y), episode.way
+    random = torch.Generator().manual_seed(0)
+    task = Task(
+        support=torch.randn(1, support, size, generator=random),
+        support_y=torch.from_numpy(episode.support_y)[None],
+        query=torch.randn(1, queries, size, generator=random),
+        query_y=torch.from_numpy(episode.query_y)[None],
+        classes=torch.from_numpy(episode.classes)[None],
+        query_offsets=torch.tensor([[0, queries]]),
+    )
+    kept = support * size if name == "NNShot" else way * (size + 1)
+    table = queries * (support if name == "NNShot" else way)
+    return support, queries, FLOAT * kept, FLOAT * table, FLOAT * table * size, peak_bytes(lambda: method(task))
+
+
+class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types for it
+    """Counts the bytes of storages that operations make, until they are freed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held = 0
+        self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = {each.untyped_storage().data_ptr() for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor) and each.untyped_storage().data_ptr() not in before | self._known:
+                self._add(each.untyped_storage())
+        return result
+
+    def _add(self, storage: Any) -> None:
+        place, size = storage.data_ptr(), storage.nbytes()
+        self._known.add(place)
+        self.held += size
+        self.peak = max(self.peak, self.held)
+        finalize(storage, self._free, place, size)
+
+    def _free(self, place: int, size: int) -> None:
+        self._known.discard(place)
+        self.held -= size
+
+
+@torch.no_grad()
+def peak_bytes(call: Callable[[], Any]) -> int:
+    """The most bytes that tensors made by a call held at one time; what an operation holds inside is not seen."""
+    seen = _Allocations()
+    with seen:
+        call()
+    return seen.peak
