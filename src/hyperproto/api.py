@@ -366,7 +366,8 @@ def report(
 
     Returns
     -------
-    The report: `groups` (runs that differ in their seeds, with their results), `to_run`, `to_json()`.
+    The report: `groups` (runs that differ in their seeds, with their results), `to_run`, `to_json()`, and
+    `table_text("markdown" | "latex" | "csv" | "html")`.
 
     Examples
     --------

@@ -285,6 +285,21 @@ def test_report_a_table_with_a_run(tmp_path: Path) -> None:
     assert "| **ProtoNet** | **Conv** | **46.44 ± 0.60** |" in (tmp_path / "a.md").read_text()
 
 
+def test_a_table_in_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = {kind: run("report", "table4", "--format", kind) for kind in ("markdown", "latex", "csv", "html")}
+    assert printed["markdown"].startswith("## Table 4: generalised prototypes")
+    assert r"\toprule" in printed["latex"]
+    assert "Cone HyperProto,WideResNet-28-10,62.43,0.63,76.03,0.50\n" in printed["csv"]
+    assert printed["html"].startswith("<!doctype html>")
+    for name, kind in (("t.tex", "latex"), ("t.csv", "csv"), ("t.html", "html"), ("t.md", "markdown")):
+        assert "62.43" in run("report", "table4", "--out", name)  # the terminal gets the table as before
+        assert (tmp_path / name).read_text() == printed[kind]
+    run("report", "table4", "--out", "t.txt", "--format", "csv")
+    assert (tmp_path / "t.txt").read_text() == printed["csv"]
+    assert json.loads(run("report", "table4", "--format", "csv", "--json", "-"))["table"] == "table4"
+
+
 def test_show_a_recipe_with_its_cost_and_the_published_number() -> None:
     shown = run("recipes", "show", "table3:hyperproto-conv4-5shot", "-o", "training.steps=7")
     published = "# published, table3, HyperProto, ConvNet: 66.48 ± 0.71"
@@ -343,6 +358,7 @@ def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> Non
         (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
+        (["report", "table3", "--format", "word"], "--format: there is no format 'word'"),
     ],
 )
 def test_a_users_mistake_is_one_clear_paragraph(arguments: list[str], words: str) -> None:

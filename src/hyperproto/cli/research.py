@@ -38,6 +38,7 @@ from hyperproto.cli.options import (
     several_values,
     single_values,
 )
+from hyperproto.cli.streams import rows_output
 from hyperproto.cli.terminal import say, show, write_json
 from hyperproto.progress import progress_bar
 
@@ -228,7 +229,18 @@ def report(
     episodes: Annotated[
         int | None, typer.Option(min=2, help="How many episodes a column (default: as many as the table says).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the table there, as Markdown.", dir_okay=False)] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="markdown, latex, csv or html, written to --out, or printed (default: by the name of --out, or a "
+            "table for the terminal).",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the table there; .tex, .csv and .html say how, else Markdown.", dir_okay=False),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes.
@@ -236,11 +248,19 @@ def report(
     A row without runs says which recipe would give them. Nothing is trained here: see train, and recipes list.
     """
     from hyperproto.files import atomic_write
-    from hyperproto.reports.table_text import caption, markdown, text_table
+    from hyperproto.reports.sheet import checked_format, format_of
+    from hyperproto.reports.table_text import caption, text_table
 
+    if kind is not None:
+        checked_format(kind)
     with progress_bar("report") as progress:
         made = hyperproto.report(table, runs, episodes=episodes, progress=progress)
     if out is not None:
         with atomic_write(out) as file:
-            file.write(markdown(made).encode())
-    show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+            file.write(made.table_text(format_of(out, kind)).encode())
+    if kind is not None and out is None:
+        show([], made.to_json(), json_file)
+        if json_file != "-":
+            rows_output().write(made.table_text(kind))
+    else:
+        show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
