@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hyperproto.api import compare as compare
     from hyperproto.api import distant_data as distant_data
     from hyperproto.api import evaluate as evaluate
+    from hyperproto.api import grid as grid
     from hyperproto.api import list_data as list_data
     from hyperproto.api import list_methods as list_methods
     from hyperproto.api import list_recipes as list_recipes
@@ -71,6 +72,7 @@ _HOME = {
     "distant_data": "api",
     "evaluate": "api",
     "fit": "estimators.examples",
+    "grid": "api",
     "list_data": "api",
     "list_methods": "api",
     "list_recipes": "api",

@@ -3,6 +3,7 @@
     train(recipe) -> Run                        compare(data, run | encoder, ...) -> Comparison
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
     submit(test_input, ...) -> Submission       report(table) -> TableReport
+    grid(recipe, settings) -> GridReport
     list_recipes(), list_methods(), list_data(), check_data(spec) -> a dict for each
     distant_data(sentences, triples, out) -> DistantCorpus
 
@@ -13,11 +14,8 @@ where they name an option of the command line (`--shot`), the argument of that n
 functions that need it, not by this module.
 """
 
-import json
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -31,7 +29,9 @@ if TYPE_CHECKING:
     from hyperproto.data.tagged_text import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
+    from hyperproto.reports.grid_table import GridReport
     from hyperproto.reports.table_results import TableReport
+    from hyperproto.studies.grid import OnRun
     from hyperproto.studies.measure import Selection
     from hyperproto.training import Run
 
@@ -68,26 +68,11 @@ def train(
     2
     """
     from hyperproto.recipes import run_name
-    from hyperproto.training import load_recipe
-    from hyperproto.training import train as run_training
+    from hyperproto.studies.train_run import train_run
 
     name = fspath(recipe)
-    changes = _override_texts(overrides)
-    checked = load_recipe(name, changes)
     folder = Path("runs") / run_name(name) if out is None else Path(out)
-    prepared = noted(progress, "items made ready")
-
-    def on_step(report: Any) -> None:
-        if progress is not None:
-            progress(report.step, report.steps, f"steps of {report.words()}")
-
-    run = run_training(checked, folder, on_step, prepared)
-    with suppress(ModuleNotFoundError):  # without matplotlib a run has no page
-        from hyperproto.reports.run_page import write_run_page
-
-        said = [part for change in changes for part in ("-o", change)]
-        write_run_page(run, checked, shlex.join(["hyperproto", "train", name, "--out", str(folder), *said]))
-    return run
+    return train_run(name, folder, _override_texts(overrides), progress)
 
 
 def evaluate(
@@ -379,6 +364,49 @@ def report(
     return make_report(fspath(table), folder, episodes, progress or _nobody)
 
 
+def grid(
+    recipe: str | PathLike[str],
+    settings: Mapping[str, Any] | Sequence[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    progress: Show | None = None,
+    on_run: "OnRun | None" = None,
+) -> "GridReport":
+    """Train every combination of settings, each in a folder of its own, and compare them by their validation.
+
+    Finished runs are skipped and interrupted ones go on, to the very same result. A run that fails is recorded, and the
+    others go on; the next call tries it again.
+
+    Parameters
+    ----------
+    recipe : as `train` takes it.
+    settings : `{"training.seed": [0, 1, 2], "optim.encoder.lr": [1e-3, 3e-3]}`, a list for the values to try (a value
+        that is a list stands in a list), or `["training.seed=0,1,2"]` as on the command line.
+    out : folder of the grid; None stands for runs/RECIPE-grid. Values can be added later, other settings cannot.
+    workers : how many processes train at a time (None: two, as far as there are cores; one on a GPU). One is this
+        process itself; several share its threads.
+    progress : called while a run is trained.
+    on_run : `(run, line)`, called as each run ends; the line says what became of it, and how long the rest may take.
+
+    Returns
+    -------
+    The report: `runs` by name, `failed`, `groups` (means over seeds, the best first), `table_text("markdown")`,
+    `to_json()`; the folder holds it as grid.json and grid.md.
+
+    Examples
+    --------
+    >>> found = grid("glyphs:protonet", {"training.seed": [0, 1], "training.steps": 20})  # doctest: +SKIP
+    >>> found.groups[0].mean  # doctest: +SKIP
+    (0.9512, 0.0213)
+    """
+    from hyperproto.studies.grid import Grid, default_folder, run_grid
+
+    name = fspath(recipe)
+    folder = default_folder(name) if out is None else Path(out)
+    return run_grid(Grid.of(name, settings), folder, workers, progress, on_run)
+
+
 def list_recipes(
     *, data: str | None = None, method: str | None = None, cost: str | int | None = None
 ) -> list[dict[str, str]]:
@@ -576,14 +604,8 @@ def _as_shots(shot: Shots) -> int | tuple[int, ...]:
 
 def _override_texts(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
     """Settings as the command line writes them, KEY=VALUE with a TOML value."""
+    from hyperproto.recipes import toml_value
+
     if isinstance(overrides, Mapping):
-        return [f"{key}={_toml(value)}" for key, value in overrides.items()]
+        return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     return list(overrides)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from hyperproto import __version__, cli
 from hyperproto.encoders import ENCODERS, Encoder, Units
-from hyperproto.errors import DataError, HyperProtoError
+from hyperproto.errors import ConfigError, DataError, HyperProtoError
 
 FIELDS = {
     "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot",
@@ -231,6 +232,28 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_grid_prints_a_line_a_run_and_a_table(tmp_path: Path) -> None:
+    small = ["training.steps=1", "episodes.way=5", "validation.episodes=2", "encoder.filters=2"]
+    words = [part for override in small for part in ("-o", override)]
+    words += ["--out", str(tmp_path / "grid"), "--workers", "1"]
+    seeds, rates = ["-o", "training.seed=0,1"], ["-o", "optim.encoder.lr=1e-3,1e38"]
+    result = CliRunner().invoke(cli.app, ["grid", "glyphs:protonet", *words, *seeds, *rates])
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == [
+        f"[{number}/4] optim.encoder.lr={rate}__training.seed={seed}"
+        for number, (seed, rate) in enumerate(product((0, 1), (0.001, "1e+38")), start=1)
+    ]
+    assert lines[-1] == "error: 2 of 4 runs failed; the same command goes on"
+    assert "0.001" in result.stdout
+    assert "optim.encoder.lr=1e+38__training.seed=0: failed: step 1: " in " ".join(result.stdout.split())
+    again = CliRunner().invoke(cli.app, ["grid", "glyphs:protonet", *words, *seeds])
+    assert isinstance(again.exception, ConfigError)  # nothing but the seed is swept: another grid
+    words[words.index("--out") + 1] = str(tmp_path / "other")
+    found = json.loads(run("grid", "glyphs:protonet", *words, *seeds, "--json", "-"))
+    assert [(group["settings"], group["seeds"]) for group in found["groups"]] == [({}, [0, 1])]
+
+
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
@@ -356,6 +379,7 @@ def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> Non
             "at least 1 example",
         ),
         (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
+        (["grid", "glyphs:protonet", "-o", "training.seed=0,,1"], "value 2 of 3 is empty"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
         (["report", "table3", "--format", "word"], "--format: there is no format 'word'"),

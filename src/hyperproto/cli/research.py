@@ -33,13 +33,14 @@ from hyperproto.cli.options import (
     ThresholdData,
     ThresholdSplit,
     Way,
+    Workers,
     one_of,
     parse_shots,
     several_values,
     single_values,
 )
 from hyperproto.cli.streams import rows_output
-from hyperproto.cli.terminal import say, show, write_json
+from hyperproto.cli.terminal import complain, note, say, show, write_json
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -211,6 +212,41 @@ def submit(
             test_input, out, **chosen, options=single_values(option), uncased=uncased, progress=progress
         )
     say(f"{done.path}: {len(done.labels)} predictions")
+
+
+@app.command()
+def grid(
+    recipe: Annotated[str, typer.Argument(help="NAME, NAME:ROW (see `recipes list`) or a path that ends in .toml.")],
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--override",
+            metavar="KEY=VALUE,VALUE",
+            help="A setting and the values to try: training.seed=0,1,2. Commas inside [], {} or quotes are part of a "
+            "value: validation.shot=[1,1,2,5].",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the grid (default: runs/RECIPE-grid).")
+    ] = None,
+    workers: Workers = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Train every combination of settings, each in a folder of its own, and print a table, the best first.
+
+    Finished runs are skipped and interrupted ones go on. A run that fails is told at the end (exit code 1), and the
+    others go on.
+    """
+    with progress_bar("grid") as progress:
+        found = hyperproto.grid(
+            recipe, override or (), out, workers=workers, progress=progress, on_run=lambda _, line: note(line)
+        )
+    words = [*found.sheet().notes, f"{found.folder / 'grid.json'}, {found.folder / 'grid.md'}: written"]
+    show([found.table(), *map(Text, words)], found.to_json(), json_file)
+    if found.failed:
+        complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
+        raise typer.Exit(1)
 
 
 @app.command()

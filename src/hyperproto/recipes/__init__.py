@@ -9,7 +9,15 @@ from hyperproto.recipes.paper_tables import (
     recipes_of,
     table_name,
 )
-from hyperproto.recipes.recipe_files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
+from hyperproto.recipes.recipe_files import (
+    builtin_recipes,
+    parse_values,
+    read_recipe,
+    read_rows,
+    read_text,
+    run_name,
+    toml_value,
+)
 from hyperproto.recipes.schema import (
     WORDS,
     Augmentation,
@@ -47,4 +55,5 @@ __all__ = [
     "recipes_of",
     "run_name",
     "table_name",
+    "toml_value",
 ]
