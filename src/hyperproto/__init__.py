@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hyperproto.api import list_methods as list_methods
     from hyperproto.api import list_recipes as list_recipes
     from hyperproto.api import report as report
+    from hyperproto.api import reproduce as reproduce
     from hyperproto.api import submit as submit
     from hyperproto.api import tag as tag
     from hyperproto.api import train as train
@@ -81,6 +82,7 @@ _HOME = {
     "open_pool": "data",
     "predict": "estimators.examples",
     "report": "api",
+    "reproduce": "api",
     "submit": "api",
     "tag": "api",
     "train": "api",

@@ -3,7 +3,7 @@
     train(recipe) -> Run                        compare(data, run | encoder, ...) -> Comparison
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
     submit(test_input, ...) -> Submission       report(table) -> TableReport
-    grid(recipe, settings) -> GridReport
+    grid(recipe, settings) -> GridReport        reproduce(table) -> Reproduction
     list_recipes(), list_methods(), list_data(), check_data(spec) -> a dict for each
     distant_data(sentences, triples, out) -> DistantCorpus
 
@@ -14,7 +14,6 @@ where they name an option of the command line (`--shot`), the argument of that n
 functions that need it, not by this module.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from hyperproto.reports.table_results import TableReport
     from hyperproto.studies.grid import OnRun
     from hyperproto.studies.measure import Selection
+    from hyperproto.studies.reproduce import Reproduction
     from hyperproto.training import Run
 
 Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
@@ -407,6 +407,67 @@ def grid(
     return run_grid(Grid.of(name, settings), folder, workers, progress, on_run)
 
 
+def reproduce(
+    table: str | PathLike[str],
+    *,
+    budget: str = "small",
+    seeds: int = 3,
+    rows: str | Sequence[str] = "default",
+    out: str | PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    episodes: int | None = None,
+    workers: int | None = None,
+    dry_run: bool = False,
+    progress: Show | None = None,
+    on_run: "OnRun | None" = None,
+) -> "Reproduction":
+    """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
+
+    Whatever was finished before is kept: a call that was interrupted goes on, to the very same result. A run that fails
+    is recorded, and the others go on.
+
+    Parameters
+    ----------
+    table : table1 to table5, or a path that ends in .toml, with a [table].
+    budget : "small", recipes of CPU size, or "paper", the paper's settings, for a GPU.
+    seeds : how many runs a row; their mean is reported.
+    rows : "default" (ProtoNet and HyperProto's variants), "all", or names of sets and of recipes: "omniglot" of table3,
+        "fewrel-cnn:protonet", or "protonet" where only one file has it.
+    out : folder of runs and tables; None stands for runs/reproduce-TABLE-BUDGET.
+    overrides : settings of all recipes to change, as `train` takes them.
+    episodes : a column; None: as many as the table, or its budget, says.
+    workers : as `grid` takes them.
+    dry_run : train nothing; tell what would be run, how long it may take, and which data are missing.
+    progress, on_run : as `grid` takes them.
+
+    Returns
+    -------
+    The reproduction: `plan`, `minutes` (an estimate), `runs` by name, `failed`, `report` (a `TableReport`), `files`
+    (the table as Markdown, LaTeX, CSV, HTML and JSON), `to_json()`.
+
+    Examples
+    --------
+    >>> plan = reproduce("table3", dry_run=True)  # doctest: +SKIP
+    >>> [(row.recipe, row.runs) for row in plan.plan][:2]  # doctest: +SKIP
+    [('glyphs:protonet', 3), ('glyphs:hyperproto-published', 3)]
+    """
+    from hyperproto.studies.reproduce import reproduce as make_table
+
+    return make_table(
+        fspath(table),
+        budget=budget,
+        seeds=seeds,
+        rows=rows if isinstance(rows, str) else ",".join(rows),
+        folder=None if out is None else Path(out),
+        overrides=_override_texts(overrides),
+        episodes=episodes,
+        workers=workers,
+        dry_run=dry_run,
+        show=progress,
+        on_run=on_run,
+    )
+
+
 def list_recipes(
     *, data: str | None = None, method: str | None = None, cost: str | int | None = None
 ) -> list[dict[str, str]]:
@@ -447,6 +508,8 @@ def list_recipes(
 
 def _costs(words: str, wanted: str | int | None) -> bool:
     """Whether the cost of a recipe, in its words, is of the wanted kind: all that need a GPU say so."""
+    from hyperproto.recipes import cost_minutes
+
     on_gpu = "GPU" in words
     if wanted is None or wanted in ("cpu", "gpu"):
         return wanted is None or on_gpu == (wanted == "gpu")
@@ -454,8 +517,8 @@ def _costs(words: str, wanted: str | int | None) -> bool:
         raise ConfigError(
             f"--cost {str(wanted)[:40]}: write cpu, gpu, or how many minutes of CPU it may take, such as 30"
         )
-    stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
-    return not on_gpu and bool(stages) and sum(map(int, stages)) <= int(wanted)
+    minutes = cost_minutes(words)
+    return minutes is not None and minutes <= int(wanted)
 
 
 def list_methods() -> list[dict[str, str]]:

@@ -254,6 +254,29 @@ def test_a_grid_prints_a_line_a_run_and_a_table(tmp_path: Path) -> None:
     assert [(group["settings"], group["seeds"]) for group in found["groups"]] == [({}, [0, 1])]
 
 
+def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
+    planned = run("reproduce", "table4", "--seeds", "2", "--out", str(tmp_path / "out"), "--dry-run")
+    for words in ("table4, budget small", "glyphs:hyperproto-cone", "6 runs to train", "--rows takes default, all"):
+        assert words in planned
+    assert not (tmp_path / "out").exists()
+    small = ["training.steps=1", "episodes.way=5", "validation.episodes=2", "encoder.filters=2"]
+    words = ["reproduce", "table4", "--rows", "hyperproto", "--seeds", "2", "--episodes", "3", "--workers", "1"]
+    words += [*(part for override in small for part in ("-o", override)), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "glyphs:hyperproto with training.steps=1" in " ".join(result.stdout.split())
+    assert result.stderr.startswith("[1/2] glyphs-hyperproto-seed-0: accuracy ")
+    assert {path.suffix for path in (tmp_path / "out").glob("table4.*")} == {".md", ".tex", ".csv", ".html", ".json"}
+    content = json.loads(run(*words, "--json", "-"))
+    assert content == json.loads((tmp_path / "out" / "table4.json").read_text())
+    refused = CliRunner().invoke(cli.app, [*words, "-o", "optim.encoder.lr=1e38"])
+    assert isinstance(refused.exception, ConfigError)
+    failing = [*words[:-1], str(tmp_path / "other"), "-o", "optim.encoder.lr=1e38"]
+    failed = CliRunner().invoke(cli.app, failing)
+    assert failed.exit_code == 1
+    assert failed.stderr.splitlines()[-1] == "error: 2 of 2 runs failed; the same command goes on"
+
+
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
@@ -380,6 +403,7 @@ def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> Non
         ),
         (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
         (["grid", "glyphs:protonet", "-o", "training.seed=0,,1"], "value 2 of 3 is empty"),
+        (["reproduce", "table4", "--rows", "none"], "--rows: table4: there is no row 'none'"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
         (["report", "table3", "--format", "word"], "--format: there is no format 'word'"),

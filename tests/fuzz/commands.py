@@ -259,6 +259,15 @@ def report(random: Random, folder: Path, samples: Samples) -> Command:
     )
 
 
+@command("reproduce", 2)
+def reproduce(random: Random, folder: Path, samples: Samples) -> Command:
+    (folder / "t.toml").write_bytes(mutate_file(random, "t.toml", b'[table]\ncaption = "small"\n' + samples.recipe))
+    words = ["reproduce", random.choice(("t.toml", "table4", "table9", "glyphs")), "--out", "out", "--dry-run"]
+    words += ["--budget", random.choice(("small", "paper", "x", ""))]
+    words += random.choice(([], ["--rows", "all"], ["--rows", ",,"], ["--seeds", _number(random, "2")]))
+    return Command([*words, *random.choice(([], ["-o", "training.seed=1"], ["-o", "x"], ["--episodes", "1"]))])
+
+
 @command("recipes", 5)
 def recipes(random: Random, folder: Path, samples: Samples) -> Command:
     (folder / "mine.toml").write_bytes(mutate_file(random, "mine.toml", samples.recipe))

@@ -300,3 +300,65 @@ def report(
             rows_output().write(made.table_text(kind))
     else:
         show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(help="table1, table1-shots, table2 to table5, or a .toml file that has a table section."),
+    ],
+    budget: Annotated[
+        str, typer.Option(help="small: recipes of CPU size; paper: the paper's settings, for a GPU.")
+    ] = "small",
+    seeds: Annotated[int, typer.Option(help="Runs a row; their mean is reported.")] = 3,
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="default|all|NAME,...",
+            help="default: ProtoNet and HyperProto's variants; all; or sets and recipes by name (see --dry-run).",
+        ),
+    ] = "default",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of runs and tables (default: runs/reproduce-TABLE-BUDGET)."),
+    ] = None,
+    override: Overrides = None,
+    episodes: Annotated[
+        int | None, typer.Option(help="How many episodes a column (default: as many as the table or its budget says).")
+    ] = None,
+    workers: Workers = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be run, and how long it takes.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
+
+    What is finished is kept; a command that was interrupted goes on. A run that fails is told at the end (exit code 1),
+    and the others go on.
+    """
+    with progress_bar("reproduce") as progress:
+        found = hyperproto.reproduce(
+            table,
+            budget=budget,
+            seeds=seeds,
+            rows=rows,
+            out=out,
+            overrides=override or (),
+            episodes=episodes,
+            workers=workers,
+            dry_run=dry_run,
+            progress=progress,
+            on_run=lambda _, line: note(line),
+        )
+    if found.report is None:
+        show([found.plan_table(), *map(Text, found.plan_words())], found.to_json(), json_file)
+        return
+    from hyperproto.reports.table_text import caption, text_table
+
+    written = ", ".join(map(str, found.files)) + ": written"
+    show([text_table(found.report), *map(Text, [*caption(found.report), written])], found.to_json(), json_file)
+    if found.failed:
+        complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
+        raise typer.Exit(1)

@@ -125,6 +125,14 @@ def parse_values(overrides: list[str]) -> dict[str, Any]:
     return table
 
 
+def cost_minutes(words: str) -> int | None:
+    """Minutes of CPU in the words of a recipe's cost, all stages together, the larger of a range; None: for a GPU, or
+    it does not say.
+    """
+    stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
+    return None if "GPU" in words or not stages else sum(map(int, stages))
+
+
 def toml_value(value: Any) -> str:
     """Write a value as TOML, as it stands behind `section.key=`."""
     if isinstance(value, Mapping):

@@ -8,7 +8,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -246,8 +246,12 @@ def run_planned(
     workers: int,
     show: Show | None,
     on_run: OnRun,
+    data: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Make runs: those whose settings changed are refused before anything runs, finished ones are skipped."""
+    """Make runs: those whose settings changed are refused before anything runs, finished ones are skipped.
+
+    `data`, specs and splits, are needed beside those that the recipes name.
+    """
     open_plans, told = [], 0
     for plan in plans:
         _check_settings(plan)
@@ -259,7 +263,7 @@ def run_planned(
         told += 1
         run = GridRun(plan.name, plan.folder, settings[plan.name], "finished", result=kept)
         on_run(run, f"[{told}/{len(plans)}] {plan.name}: {run.words()}, finished before")
-    check_data(open_plans, show)
+    check_data(open_plans, show, data if open_plans else ())
     jobs = [*_stages(open_plans), *(plan.job() for plan in open_plans)]
     board = Board(jobs, workers, show)
     by_name = {plan.name: plan for plan in open_plans}
@@ -309,21 +313,27 @@ def _stages(plans: Sequence[Planned]) -> list[Job]:
 
 
 def check_data(plans: Sequence[Planned], show: Show | None, more: Sequence[tuple[str, str]] = ()) -> None:
-    """Open all data that runs train and validate on, and `more`: what is missing is told before anything runs."""
+    """Tell what is missing of the data before anything runs."""
+    for error in data_problems(plans, show, more):
+        raise type(error)(f"nothing was run: {error}")
+
+
+def data_problems(
+    plans: Sequence[Planned], show: Show | None, more: Sequence[tuple[str, str]] = ()
+) -> Iterator[HyperProtoError]:
+    """Open all data that runs train and validate on, and `more`, specs and splits; yield what is wrong with each."""
     wanted: dict[tuple[str, str], str] = {}
     for plan in plans:
         recipe = load_recipe(plan.recipe, plan.overrides)
         for data in ((recipe.data.spec, recipe.data.split), (recipe.validation_spec, recipe.validation.split)):
             wanted.setdefault(data, plan.name)
-    for spec, split in more:
-        wanted.setdefault((spec, split), "the table")
+    for data in more:
+        wanted.setdefault(data, "the table")
     for (spec, split), name in wanted.items():
         try:
             open_pool(spec, split, noted(show, f"items of {spec} {split}"))
         except HyperProtoError as error:
-            raise type(error)(
-                f"nothing was run: {name} needs {spec} ({split}): {error}{_fetched(spec, str(error))}"
-            ) from None
+            yield type(error)(f"{name} needs {spec} ({split}): {error}{_fetched(spec, str(error))}")
 
 
 def _fetched(spec: str, said: str) -> str:
