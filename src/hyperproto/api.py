@@ -453,6 +453,8 @@ def reproduce(
     """
     from hyperproto.studies.reproduce import reproduce as make_table
 
+    if not isinstance(rows, str) and not (isinstance(rows, Sequence) and all(isinstance(row, str) for row in rows)):
+        raise ConfigError(f"rows = {rows!r:.60}: give a name, or a list of names")
     return make_table(
         fspath(table),
         budget=budget,

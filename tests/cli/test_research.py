@@ -263,7 +263,7 @@ def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
     words = ["reproduce", "table4", "--rows", "hyperproto", "--seeds", "2", "--episodes", "3", "--workers", "1"]
     words += [*(part for override in small for part in ("-o", override)), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert "glyphs:hyperproto with training.steps=1" in " ".join(result.stdout.split())
     assert result.stderr.startswith("[1/2] glyphs-hyperproto-seed-0: accuracy ")
     assert {path.suffix for path in (tmp_path / "out").glob("table4.*")} == {".md", ".tex", ".csv", ".html", ".json"}

@@ -226,6 +226,7 @@ def test_missing_data_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.Mo
         ({"seeds": True}, "--seeds True"),
         ({"rows": "protnet"}, "--rows: mini: there is no row 'protnet'"),
         ({"rows": ""}, "there is no row ''"),
+        ({"rows": 3}, "rows = 3: give a name, or a list of names"),
         ({"rows": "default,more,nothing"}, "there is no row 'nothing'"),
         ({"episodes": 1}, "--episodes 1: draw at least 2, and at most 1,000,000"),
         ({"workers": 0}, "--workers 0"),
