@@ -136,6 +136,8 @@ class Reader(HTMLParser):
         if tag in ("td", "th"):
             self.inside = True
             self.rows[-1].append("")
+        if tag == "br":
+            self.rows[-1][-1] += "|"
         if tag == "td":
             self.values.append(dict(attrs).get("data-value"))
         self.elsewhere += [value or "" for name, value in attrs if name in ("src", "href")]
@@ -161,6 +163,7 @@ def test_html_is_one_file_whose_cells_are_the_sheets() -> None:
     assert read.rows[0] == ["row", "how", "5-way, 1 shot", "10-way"]
     assert read.rows[1] == ["ProtoNet", HARD, "69.20 ± 0.20", ""]
     assert read.rows[4] == ["ours", "b", "9.50 ± 0.50", ""]  # the label again: a sorted row knows whose it is
+    assert read.rows[3][2] == "70.13 ± 0.50|sd 0.25|(61.00 / 81.00)"
     assert read.values[2::4] == ["69.2", "", "70.126", "9.5"]
     assert "a note &amp; &lt;more&gt;" in text
     assert "<title>Table 1: F1 &amp; co, %</title>" in text

@@ -68,12 +68,12 @@ def test_a_table_is_trained_measured_and_written(table: str, tmp_path: Path, vec
     rows = [(line.label, line.how, line.cells) for line in lines(found.report)]
     assert [row[:2] for row in rows] == [
         ("ProtoNet", "Tiny"),
-        (f"{table}:protonet, seeds 0, 1; tiny", "as published: protonet point none"),
+        (f"{table}:protonet, seeds 0, 1; tiny", "as in the paper: protonet point none"),
         ("", "Bayes fit: hyperproto bayes none"),
         ("", "cosine point none"),
         ("", "simpleshot point center-unit"),
         ("HyperProto", "Tiny"),
-        (f"{table}:cone, seeds 0, 1; cones", "as published: hyperproto-cone paper none"),
+        (f"{table}:cone, seeds 0, 1; cones", "as in the paper: hyperproto-cone paper none"),
         ("", "Bayes fit: hyperproto bayes none"),
     ]
     assert rows[0][2] == ["40.00 ± 1.50", "50.25 ± 0.50", ""]

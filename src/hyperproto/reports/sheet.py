@@ -201,7 +201,9 @@ table.sheet th button:focus-visible { outline: 2px solid #3b6fb6; }
 table.sheet th[aria-sort=ascending] button::after { content: " \\25B2"; }
 table.sheet th[aria-sort=descending] button::after { content: " \\25BC"; }
 table.sheet .words { text-align: left; white-space: normal; min-width: 9rem; }
-table.sheet td.again { color: #9aa3af; }
+table.sheet td.again { color: #9aa3af; white-space: nowrap; }
+table.sheet td.again { max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }
+body { max-width: 100rem; }
 table.sheet tr.strong td { font-weight: 700; background: #f2f5f9; }
 </style>
 <script>
@@ -245,8 +247,11 @@ def sortable_table(sheet: Sheet) -> str:
 
 def _html_cell(cell: Cell, words: bool, again: str) -> str:
     if isinstance(cell, Number):
-        return f'<td data-value="{cell.mean}">{escape(cell.text())}</td>'
-    kind = f' class="words {again}"' if words else ' data-value=""'  # words among numbers are not sorted by
+        parts = escape(cell.text()).replace(", sd", "<br>sd").replace(" (", "<br>(")
+        return f'<td data-value="{cell.mean}">{parts}</td>'
+    kind = (
+        f' class="words {again}" title="{escape(cell, quote=True)}"' if words else ' data-value=""'
+    )  # words among numbers are not sorted by
     return f"<td{kind}>{escape(cell)}</td>"
 
 

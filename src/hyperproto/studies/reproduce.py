@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hyperproto import __version__
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError, DataError, HyperProtoError, unknown_name
@@ -57,7 +58,7 @@ DEFAULT, ALL = "default", "all"  # sets of rows
 FAMILIES = ("protonet", "hyperproto")  # what `default` is of the paper's budget: methods whose names begin so
 TRAINING_SHARE = 0.8  # of the time of a run; the rest is its evaluation
 MOST_SEEDS = 100
-PUBLISHED, BAYES = "as published", "Bayes fit"  # how a run is measured
+PUBLISHED, BAYES = "as in the paper", "Bayes fit"  # how a run is measured
 HOW = (
     f"{PUBLISHED}: by eq. 3 with plain distances beside the squared measure, or, where a method has another closed "
     f"form, by that. {BAYES}: our closed form of the sphere on the same encoder. Other lines: simple baselines on "
@@ -424,8 +425,8 @@ def scores_path(folder: Path, column: str) -> Path:
 
 def _task(table: PaperTable, column: Column, episodes: int) -> dict[str, Any]:
     """What scores depend on, beside the weights."""
-    query = column.query or table.query
-    return {**column.model_dump(), "query": query, "seed": table.seed, "episodes": episodes, "metric": table.metric}
+    drawn = {"query": column.query or table.query, "seed": table.seed, "episodes": episodes}
+    return {"version": __version__, **column.model_dump(), **drawn, "metric": table.metric}
 
 
 def _write_scores(folder: Path, table: PaperTable, column: Column, episodes: int, found: dict[str, Any]) -> None:
