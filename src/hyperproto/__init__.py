@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from hyperproto.api import distant_data as distant_data
     from hyperproto.api import evaluate as evaluate
     from hyperproto.api import figure as figure
+    from hyperproto.api import grid as grid
     from hyperproto.api import list_data as list_data
     from hyperproto.api import list_methods as list_methods
     from hyperproto.api import list_recipes as list_recipes
     from hyperproto.api import report as report
+    from hyperproto.api import reproduce as reproduce
     from hyperproto.api import submit as submit
     from hyperproto.api import tag as tag
     from hyperproto.api import train as train
@@ -73,6 +75,7 @@ _HOME = {
     "evaluate": "api",
     "figure": "api",
     "fit": "estimators.examples",
+    "grid": "api",
     "list_data": "api",
     "list_methods": "api",
     "list_recipes": "api",
@@ -81,6 +84,7 @@ _HOME = {
     "open_pool": "data",
     "predict": "estimators.examples",
     "report": "api",
+    "reproduce": "api",
     "submit": "api",
     "tag": "api",
     "train": "api",

@@ -4,6 +4,7 @@
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
     submit(test_input, ...) -> Submission       report(table) -> TableReport
     figure(name, out, ...) -> list[PaperFigure]
+    grid(recipe, settings) -> GridReport        reproduce(table) -> Reproduction
     list_recipes(), list_methods(), list_data(), check_data(spec) -> a dict for each
     distant_data(sentences, triples, out) -> DistantCorpus
 
@@ -14,11 +15,7 @@ where they name an option of the command line (`--shot`), the argument of that n
 functions that need it, not by this module.
 """
 
-import json
-import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -32,9 +29,12 @@ if TYPE_CHECKING:
     from hyperproto.data.tagged_text import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
+    from hyperproto.reports.grid_table import GridReport
     from hyperproto.reports.table_results import TableReport
+    from hyperproto.studies.grid import OnRun
     from hyperproto.studies.measure import Selection
     from hyperproto.studies.paper_figures import PaperFigure
+    from hyperproto.studies.reproduce import Reproduction
     from hyperproto.training import Run
 
 Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
@@ -70,26 +70,11 @@ def train(
     2
     """
     from hyperproto.recipes import run_name
-    from hyperproto.training import load_recipe
-    from hyperproto.training import train as run_training
+    from hyperproto.studies.train_run import train_run
 
     name = fspath(recipe)
-    changes = _override_texts(overrides)
-    checked = load_recipe(name, changes)
     folder = Path("runs") / run_name(name) if out is None else Path(out)
-    prepared = noted(progress, "items made ready")
-
-    def on_step(report: Any) -> None:
-        if progress is not None:
-            progress(report.step, report.steps, f"steps of {report.words()}")
-
-    run = run_training(checked, folder, on_step, prepared)
-    with suppress(ModuleNotFoundError):  # without matplotlib a run has no page
-        from hyperproto.reports.run_page import write_run_page
-
-        said = [part for change in changes for part in ("-o", change)]
-        write_run_page(run, checked, shlex.join(["hyperproto", "train", name, "--out", str(folder), *said]))
-    return run
+    return train_run(name, folder, _override_texts(overrides), progress)
 
 
 def evaluate(
@@ -392,7 +377,8 @@ def report(
 
     Returns
     -------
-    The report: `groups` (runs that differ in their seeds, with their results), `to_run`, `to_json()`.
+    The report: `groups` (runs that differ in their seeds, with their results), `to_run`, `to_json()`, and
+    `table_text("markdown" | "latex" | "csv" | "html")`.
 
     Examples
     --------
@@ -465,6 +451,112 @@ def figure(
     return make_figures(name, request, progress or _nobody)[0]
 
 
+def grid(
+    recipe: str | PathLike[str],
+    settings: Mapping[str, Any] | Sequence[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    progress: Show | None = None,
+    on_run: "OnRun | None" = None,
+) -> "GridReport":
+    """Train every combination of settings, each in a folder of its own, and compare them by their validation.
+
+    Finished runs are skipped and interrupted ones go on, to the very same result. A run that fails is recorded, and the
+    others go on; the next call tries it again.
+
+    Parameters
+    ----------
+    recipe : as `train` takes it.
+    settings : `{"training.seed": [0, 1, 2], "optim.encoder.lr": [1e-3, 3e-3]}`, a list for the values to try (a value
+        that is a list stands in a list), or `["training.seed=0,1,2"]` as on the command line.
+    out : folder of the grid; None stands for runs/RECIPE-grid. Values can be added later, other settings cannot.
+    workers : how many processes train at a time (None: two, as far as there are cores; one on a GPU). One is this
+        process itself; several share its threads.
+    progress : called while a run is trained.
+    on_run : `(run, line)`, called as each run ends; the line says what became of it, and how long the rest may take.
+
+    Returns
+    -------
+    The report: `runs` by name, `failed`, `groups` (means over seeds, the best first), `table_text("markdown")`,
+    `to_json()`; the folder holds it as grid.json and grid.md.
+
+    Examples
+    --------
+    >>> found = grid("glyphs:protonet", {"training.seed": [0, 1], "training.steps": 20})  # doctest: +SKIP
+    >>> found.groups[0].mean  # doctest: +SKIP
+    (0.9512, 0.0213)
+    """
+    from hyperproto.studies.grid import Grid, default_folder, run_grid
+
+    name = fspath(recipe)
+    folder = default_folder(name) if out is None else Path(out)
+    return run_grid(Grid.of(name, settings), folder, workers, progress, on_run)
+
+
+def reproduce(
+    table: str | PathLike[str],
+    *,
+    budget: str = "small",
+    seeds: int = 3,
+    rows: str | Sequence[str] = "default",
+    out: str | PathLike[str] | None = None,
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    episodes: int | None = None,
+    workers: int | None = None,
+    dry_run: bool = False,
+    progress: Show | None = None,
+    on_run: "OnRun | None" = None,
+) -> "Reproduction":
+    """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
+
+    Whatever was finished before is kept: a call that was interrupted goes on, to the very same result. A run that fails
+    is recorded, and the others go on.
+
+    Parameters
+    ----------
+    table : table1 to table5, or a path that ends in .toml, with a [table].
+    budget : "small", recipes of CPU size, or "paper", the paper's settings, for a GPU.
+    seeds : how many runs a row; their mean is reported.
+    rows : "default" (ProtoNet and HyperProto's variants), "all", or names of sets and of recipes: "omniglot" of table3,
+        "fewrel-cnn:protonet", or "protonet" where only one file has it.
+    out : folder of runs and tables; None stands for runs/reproduce-TABLE-BUDGET.
+    overrides : settings of all recipes to change, as `train` takes them.
+    episodes : a column; None: as many as the table, or its budget, says.
+    workers : as `grid` takes them.
+    dry_run : train nothing; tell what would be run, how long it may take, and which data are missing.
+    progress, on_run : as `grid` takes them.
+
+    Returns
+    -------
+    The reproduction: `plan`, `minutes` (an estimate), `runs` by name, `failed`, `report` (a `TableReport`), `files`
+    (the table as Markdown, LaTeX, CSV, HTML and JSON), `to_json()`.
+
+    Examples
+    --------
+    >>> plan = reproduce("table3", dry_run=True)  # doctest: +SKIP
+    >>> [(row.recipe, row.runs) for row in plan.plan][:2]  # doctest: +SKIP
+    [('glyphs:protonet', 3), ('glyphs:hyperproto-published', 3)]
+    """
+    from hyperproto.studies.reproduce import reproduce as make_table
+
+    if not isinstance(rows, str) and not (isinstance(rows, Sequence) and all(isinstance(row, str) for row in rows)):
+        raise ConfigError(f"rows = {rows!r:.60}: give a name, or a list of names")
+    return make_table(
+        fspath(table),
+        budget=budget,
+        seeds=seeds,
+        rows=rows if isinstance(rows, str) else ",".join(rows),
+        folder=None if out is None else Path(out),
+        overrides=_override_texts(overrides),
+        episodes=episodes,
+        workers=workers,
+        dry_run=dry_run,
+        show=progress,
+        on_run=on_run,
+    )
+
+
 def list_recipes(
     *, data: str | None = None, method: str | None = None, cost: str | int | None = None
 ) -> list[dict[str, str]]:
@@ -505,6 +597,8 @@ def list_recipes(
 
 def _costs(words: str, wanted: str | int | None) -> bool:
     """Whether the cost of a recipe, in its words, is of the wanted kind: all that need a GPU say so."""
+    from hyperproto.recipes import cost_minutes
+
     on_gpu = "GPU" in words
     if wanted is None or wanted in ("cpu", "gpu"):
         return wanted is None or on_gpu == (wanted == "gpu")
@@ -512,8 +606,8 @@ def _costs(words: str, wanted: str | int | None) -> bool:
         raise ConfigError(
             f"--cost {str(wanted)[:40]}: write cpu, gpu, or how many minutes of CPU it may take, such as 30"
         )
-    stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
-    return not on_gpu and bool(stages) and sum(map(int, stages)) <= int(wanted)
+    minutes = cost_minutes(words)
+    return minutes is not None and minutes <= int(wanted)
 
 
 def list_methods() -> list[dict[str, str]]:
@@ -662,14 +756,8 @@ def _as_shots(shot: Shots) -> int | tuple[int, ...]:
 
 def _override_texts(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
     """Settings as the command line writes them, KEY=VALUE with a TOML value."""
+    from hyperproto.recipes import toml_value
+
     if isinstance(overrides, Mapping):
-        return [f"{key}={_toml(value)}" for key, value in overrides.items()]
+        return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     return list(overrides)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)

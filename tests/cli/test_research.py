@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from hyperproto import __version__, cli
 from hyperproto.encoders import ENCODERS, Encoder, Units
-from hyperproto.errors import DataError, HyperProtoError
+from hyperproto.errors import ConfigError, DataError, HyperProtoError
 
 FIELDS = {
     "accuracy", "ci95", "episodes", "episode_hash", "method", "fit", "transform", "data", "split", "way", "shot",
@@ -231,6 +232,51 @@ def test_train_then_evaluate_the_run(tmp_path: Path) -> None:
     ]
 
 
+def test_a_grid_prints_a_line_a_run_and_a_table(tmp_path: Path) -> None:
+    small = ["training.steps=1", "episodes.way=5", "validation.episodes=2", "encoder.filters=2"]
+    words = [part for override in small for part in ("-o", override)]
+    words += ["--out", str(tmp_path / "grid"), "--workers", "1"]
+    seeds, rates = ["-o", "training.seed=0,1"], ["-o", "optim.encoder.lr=1e-3,1e38"]
+    result = CliRunner().invoke(cli.app, ["grid", "glyphs:protonet", *words, *seeds, *rates])
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == [
+        f"[{number}/4] optim.encoder.lr={rate}__training.seed={seed}"
+        for number, (seed, rate) in enumerate(product((0, 1), (0.001, "1e+38")), start=1)
+    ]
+    assert lines[-1] == "error: 2 of 4 runs failed; the same command goes on"
+    assert "0.001" in result.stdout
+    assert "optim.encoder.lr=1e+38__training.seed=0: failed: step 1: " in " ".join(result.stdout.split())
+    again = CliRunner().invoke(cli.app, ["grid", "glyphs:protonet", *words, *seeds])
+    assert isinstance(again.exception, ConfigError)  # nothing but the seed is swept: another grid
+    words[words.index("--out") + 1] = str(tmp_path / "other")
+    found = json.loads(run("grid", "glyphs:protonet", *words, *seeds, "--json", "-"))
+    assert [(group["settings"], group["seeds"]) for group in found["groups"]] == [({}, [0, 1])]
+
+
+def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
+    planned = run("reproduce", "table4", "--seeds", "2", "--out", str(tmp_path / "out"), "--dry-run")
+    for said in ("table4, budget small", "glyphs:hyperproto-cone", "6 runs to train", "--rows takes default, all"):
+        assert said in planned
+    assert not (tmp_path / "out").exists()
+    small = ["training.steps=1", "episodes.way=5", "validation.episodes=2", "encoder.filters=2"]
+    words = ["reproduce", "table4", "--rows", "hyperproto", "--seeds", "2", "--episodes", "3", "--workers", "1"]
+    words += [*(part for override in small for part in ("-o", override)), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "glyphs:hyperproto with training.steps=1" in " ".join(result.stdout.split())
+    assert result.stderr.startswith("[1/2] glyphs-hyperproto-seed-0: accuracy ")
+    assert {path.suffix for path in (tmp_path / "out").glob("table4.*")} == {".md", ".tex", ".csv", ".html", ".json"}
+    content = json.loads(run(*words, "--json", "-"))
+    assert content == json.loads((tmp_path / "out" / "table4.json").read_text())
+    refused = CliRunner().invoke(cli.app, [*words, "-o", "optim.encoder.lr=1e38"])
+    assert isinstance(refused.exception, ConfigError)
+    failing = [*words[:-1], str(tmp_path / "other"), "-o", "optim.encoder.lr=1e38"]
+    failed = CliRunner().invoke(cli.app, failing)
+    assert failed.exit_code == 1
+    assert failed.stderr.splitlines()[-1] == "error: 2 of 2 runs failed; the same command goes on"
+
+
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
@@ -284,6 +330,21 @@ def test_report_a_table_with_a_run(tmp_path: Path) -> None:
         "simpleshot point center-unit",
     ]
     assert "| **ProtoNet** | **Conv** | **46.44 ± 0.60** |" in (tmp_path / "a.md").read_text()
+
+
+def test_a_table_in_other_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = {kind: run("report", "table4", "--format", kind) for kind in ("markdown", "latex", "csv", "html")}
+    assert printed["markdown"].startswith("## Table 4: generalised prototypes")
+    assert r"\toprule" in printed["latex"]
+    assert "Cone HyperProto,WideResNet-28-10,62.43,0.63,76.03,0.50\n" in printed["csv"]
+    assert printed["html"].startswith("<!doctype html>")
+    for name, kind in (("t.tex", "latex"), ("t.csv", "csv"), ("t.html", "html"), ("t.md", "markdown")):
+        assert "62.43" in run("report", "table4", "--out", name)  # the terminal gets the table as before
+        assert (tmp_path / name).read_text() == printed[kind]
+    run("report", "table4", "--out", "t.txt", "--format", "csv")
+    assert (tmp_path / "t.txt").read_text() == printed["csv"]
+    assert json.loads(run("report", "table4", "--format", "csv", "--json", "-"))["table"] == "table4"
 
 
 def test_show_a_recipe_with_its_cost_and_the_published_number() -> None:
@@ -353,11 +414,14 @@ def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> Non
             "at least 1 example",
         ),
         (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
+        (["grid", "glyphs:protonet", "-o", "training.seed=0,,1"], "value 2 of 3 is empty"),
+        (["reproduce", "table4", "--rows", "none"], "--rows: table4: there is no row 'none'"),
         (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
         (["figure", "fig33", "--out", "x"], "there is no figure 'fig33'; did you mean 'fig3'?"),
         (["figure", "fig4", "--out", "x", "--run", "no/run"], "is this the folder of a run?"),
         (["figure", "fig3", "--out", "x", "--results", "no.json"], "no.json: no such file; make one with"),
+        (["report", "table3", "--format", "word"], "--format: there is no format 'word'"),
     ],
 )
 def test_a_users_mistake_is_one_clear_paragraph(arguments: list[str], words: str) -> None:

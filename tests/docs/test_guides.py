@@ -253,6 +253,31 @@ def test_the_conversion_of_tieredimagenet_runs(tmp_path: Path, monkeypatch: pyte
     assert (pool.items == 7).all()
 
 
+def test_the_guide_to_experiments_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("hyperproto.reports.run_page.write_run_page", lambda *_: None)
+    [grid] = commands(section("docs/experiments.md", "A grid of settings"))
+    small = ["training.steps=1", "encoder.filters=2", "validation.episodes=2"]
+    done([*grid, *(part for setting in small for part in ("-o", setting)), "--workers", "1"])
+    assert (tmp_path / "runs/rates/optim.encoder.lr=0.001__training.seed=0/model.safetensors").exists()
+    assert len(json.loads((tmp_path / "runs/rates/grid.json").read_text())["runs"]) == 6
+    [code] = blocks(section("docs/experiments.md", "A grid of settings"), "python")
+    run_saying(code, capsys)
+    dry, whole = commands(section("docs/experiments.md", "A table of the paper"))
+    told = done(dry)
+    assert "fewrel-cnn:hyperproto-published" in told
+    assert "missing: fewrel-cnn-protonet-seed-0 needs fewrel (train)" in told
+    assert whole == ["reproduce", "table2", "--budget", "small", "--seeds", "3"]
+    latex, html = commands(section("docs/experiments.md", "Tables as Markdown, LaTeX, CSV and HTML"))
+    assert done(latex).startswith(r"% \usepackage{booktabs}")
+    done(html)
+    assert (tmp_path / "table2.html").read_text().startswith("<!doctype html>")
+
+
 def test_the_recipe_with_names_of_classes_is_one() -> None:
     [block] = [block for block in blocks(read("docs/images.md"), "toml") if "traml" in block]
     sections = tomllib.loads(block)

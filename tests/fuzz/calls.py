@@ -260,6 +260,26 @@ def lists(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, words="lists")
 
 
+@kind("grids", "grid", "reproduce", share=5)
+def grids(random: Random, folder: Path, samples: Samples) -> Trial:
+    """Settings of a grid that no recipe has: each is told before anything runs."""
+    key = random.choice(("training.seed", "validation.shot", extreme_string(random), "", "a.b.c.d", "method"))
+    values = [random.choice((0, -1, 2.5, None, "", "x", [], [1, 2], extreme_string(random))) for _ in range(2)]
+    text = f"{key}={','.join(map(str, values))}"
+    settings: Any = random.choice(([text], {key: values}, {key: values[0]}, text, [], {}, ["training.steps=0", text]))
+
+    strange = random.choice((0, -1, 10**400, "x", "", extreme_string(random)))
+    options: dict[str, Any] = {random.choice(("seeds", "episodes", "workers", "budget", "rows")): strange}
+
+    def run() -> None:
+        if random.random() < 0.3:
+            hyperproto.reproduce("table4", out=folder / "grid", dry_run=True, **{"seeds": 1, **options})
+        else:
+            hyperproto.grid("glyphs:protonet", settings, folder / "grid" / "\0", workers=1)
+
+    return Trial(run, words=f"grid over {settings!r:.60}", may_write=("grid",))
+
+
 @kind(
     "reports", "report", "figure", "submit", "tag", "fit", "add", "predict", "load_classifier", "model_lock", share=15
 )

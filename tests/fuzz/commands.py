@@ -235,6 +235,15 @@ def train(random: Random, folder: Path, samples: Samples) -> Command:
     return Command(words, may_write=("run",))
 
 
+@command("grid", 2)
+def grid(random: Random, folder: Path, samples: Samples) -> Command:
+    (folder / "mine.toml").write_bytes(mutate_file(random, "mine.toml", samples.recipe))
+    words = ["grid", "mine.toml", "--out", "grid", "--workers", "1", "-o", "training.steps=2"]
+    value = random.choice(("0,1", "0,,1", "0,0", "[", "'x", "{}", "1e999", "0,-1", extreme_number_text(random)))
+    key = random.choice(("training.seed", "training.seed", "optim.encoder.lr", "nothing", "a.b.c", "", "start"))
+    return Command([*words, "-o", f"{key}={value}"], may_write=("grid",))
+
+
 @command("report", 2)
 def report(random: Random, folder: Path, samples: Samples) -> Command:
     (folder / "t.toml").write_bytes(mutate_file(random, "t.toml", b'[table]\ncaption = "small"\n' + samples.recipe))
@@ -258,6 +267,15 @@ def figure(random: Random, folder: Path, samples: Samples) -> Command:
     where = random.choice(("t.json", "t.json", "nowhere.json", ".", "\udc00"))
     more = random.choice(([], ["--run", "nowhere"], ["--seed", "-1"], ["--run", "."]))
     return Command(["figure", name, "--out", "figures", "--results", where, *more], may_write=("figures",))
+
+
+@command("reproduce", 2)
+def reproduce(random: Random, folder: Path, samples: Samples) -> Command:
+    (folder / "t.toml").write_bytes(mutate_file(random, "t.toml", b'[table]\ncaption = "small"\n' + samples.recipe))
+    words = ["reproduce", random.choice(("t.toml", "table4", "table9", "glyphs")), "--out", "out", "--dry-run"]
+    words += ["--budget", random.choice(("small", "paper", "x", ""))]
+    words += random.choice(([], ["--rows", "all"], ["--rows", ",,"], ["--seeds", _number(random, "2")]))
+    return Command([*words, *random.choice(([], ["-o", "training.seed=1"], ["-o", "x"], ["--episodes", "1"]))])
 
 
 @command("recipes", 5)

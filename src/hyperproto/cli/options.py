@@ -22,6 +22,10 @@ JsonFile = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Change a setting of the recipe.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes that train at a time (default: two, as far as there are cores; one on a GPU)."),
+]
 OneOptions = Annotated[
     list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method.")
 ]

@@ -38,12 +38,14 @@ from hyperproto.cli.options import (
     ThresholdSplit,
     UnlabelledCount,
     Way,
+    Workers,
     one_of,
     parse_shots,
     several_values,
     single_values,
 )
-from hyperproto.cli.terminal import say, show, write_json
+from hyperproto.cli.streams import rows_output
+from hyperproto.cli.terminal import complain, note, say, show, write_json
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -234,6 +236,41 @@ def submit(
 
 
 @app.command()
+def grid(
+    recipe: Annotated[str, typer.Argument(help="NAME, NAME:ROW (see `recipes list`) or a path that ends in .toml.")],
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--override",
+            metavar="KEY=VALUE,VALUE",
+            help="A setting and the values to try: training.seed=0,1,2. Commas inside [], {} or quotes are part of a "
+            "value: validation.shot=[1,1,2,5].",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the grid (default: runs/RECIPE-grid).")
+    ] = None,
+    workers: Workers = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Train every combination of settings, each in a folder of its own, and print a table, the best first.
+
+    Finished runs are skipped and interrupted ones go on. A run that fails is told at the end (exit code 1), and the
+    others go on.
+    """
+    with progress_bar("grid") as progress:
+        found = hyperproto.grid(
+            recipe, override or (), out, workers=workers, progress=progress, on_run=lambda _, line: note(line)
+        )
+    words = [*found.sheet().notes, f"{found.folder / 'grid.json'}, {found.folder / 'grid.md'}: written"]
+    show([found.table(), *map(Text, words)], found.to_json(), json_file)
+    if found.failed:
+        complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
+        raise typer.Exit(1)
+
+
+@app.command()
 def report(
     table: Annotated[
         str,
@@ -249,7 +286,18 @@ def report(
     episodes: Annotated[
         int | None, typer.Option(min=2, help="How many episodes a column (default: as many as the table says).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the table there, as Markdown.", dir_okay=False)] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="markdown, latex, csv or html, written to --out, or printed (default: by the name of --out, or a "
+            "table for the terminal).",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the table there; .tex, .csv and .html say how, else Markdown.", dir_okay=False),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes.
@@ -257,14 +305,84 @@ def report(
     A row without runs says which recipe would give them. Nothing is trained here: see train, and recipes list.
     """
     from hyperproto.files import atomic_write
-    from hyperproto.reports.table_text import caption, markdown, text_table
+    from hyperproto.reports.sheet import checked_format, format_of
+    from hyperproto.reports.table_text import caption, text_table
 
+    if kind is not None:
+        checked_format(kind)
     with progress_bar("report") as progress:
         made = hyperproto.report(table, runs, episodes=episodes, progress=progress)
     if out is not None:
         with atomic_write(out) as file:
-            file.write(markdown(made).encode())
-    show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+            file.write(made.table_text(format_of(out, kind)).encode())
+    if kind is not None and out is None:
+        show([], made.to_json(), json_file)
+        if json_file != "-":
+            rows_output().write(made.table_text(kind))
+    else:
+        show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+
+
+@app.command()
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(help="table1, table1-shots, table2 to table5, or a .toml file that has a table section."),
+    ],
+    budget: Annotated[
+        str, typer.Option(help="small: recipes of CPU size; paper: the paper's settings, for a GPU.")
+    ] = "small",
+    seeds: Annotated[int, typer.Option(help="Runs a row; their mean is reported.")] = 3,
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="default|all|NAME,...",
+            help="default: ProtoNet and HyperProto's variants; all; or sets and recipes by name (see --dry-run).",
+        ),
+    ] = "default",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of runs and tables (default: runs/reproduce-TABLE-BUDGET)."),
+    ] = None,
+    override: Overrides = None,
+    episodes: Annotated[
+        int | None, typer.Option(help="How many episodes a column (default: as many as the table or its budget says).")
+    ] = None,
+    workers: Workers = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be run, and how long it takes.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
+
+    What is finished is kept; a command that was interrupted goes on. A run that fails is told at the end (exit code 1),
+    and the others go on.
+    """
+    with progress_bar("reproduce") as progress:
+        found = hyperproto.reproduce(
+            table,
+            budget=budget,
+            seeds=seeds,
+            rows=rows,
+            out=out,
+            overrides=override or (),
+            episodes=episodes,
+            workers=workers,
+            dry_run=dry_run,
+            progress=progress,
+            on_run=lambda _, line: note(line),
+        )
+    if found.report is None:
+        show([found.plan_table(), *map(Text, found.plan_words())], found.to_json(), json_file)
+        return
+    from hyperproto.reports.table_text import caption, text_table
+
+    written = ", ".join(map(str, found.files)) + ": written"
+    show([text_table(found.report), *map(Text, [*caption(found.report), written])], found.to_json(), json_file)
+    if found.failed:
+        complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
+        raise typer.Exit(1)
 
 
 @app.command()

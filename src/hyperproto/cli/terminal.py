@@ -42,6 +42,12 @@ def say(message: str) -> None:
     echo(folded(message, width()) if has_width() else message)
 
 
+def note(message: str) -> None:
+    """Print a line to standard error while work goes on: standard output is for the answer."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
 def complain(kind: str, style: str, message: str) -> None:
     """Print a warning or an error to standard error, in the same way."""
     own = Console(stderr=True, width=max(NARROWEST, Console(stderr=True).width))

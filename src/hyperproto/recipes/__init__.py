@@ -4,12 +4,22 @@ from hyperproto.recipes.paper_tables import (
     Column,
     PaperTable,
     Published,
+    SmallRow,
     builtin_tables,
     read_table,
     recipes_of,
     table_name,
 )
-from hyperproto.recipes.recipe_files import builtin_recipes, parse_values, read_recipe, read_rows, read_text, run_name
+from hyperproto.recipes.recipe_files import (
+    builtin_recipes,
+    cost_minutes,
+    parse_values,
+    read_recipe,
+    read_rows,
+    read_text,
+    run_name,
+    toml_value,
+)
 from hyperproto.recipes.schema import (
     WORDS,
     Augmentation,
@@ -33,11 +43,13 @@ __all__ = [
     "PaperTable",
     "Published",
     "Recipe",
+    "SmallRow",
     "Start",
     "Training",
     "Unlabelled",
     "builtin_recipes",
     "builtin_tables",
+    "cost_minutes",
     "parse",
     "parse_values",
     "read_recipe",
@@ -47,4 +59,5 @@ __all__ = [
     "recipes_of",
     "run_name",
     "table_name",
+    "toml_value",
 ]

@@ -40,6 +40,26 @@ class Published(Section):
         return " ± ".join(f"{value:.2f}" for value in numbers.get(column, []))
 
 
+class SmallRow(Section):
+    """A recipe that reproduces a row in small; what is not said here of the row is as the recipe's [paper] has it."""
+
+    recipe: str  # NAME:ROW
+    set: str = "default"  # of rows that are asked for together, by this name
+    method: str | None = None
+    backbone: str | None = None
+    columns: list[str] | None = None
+    note: str | None = None
+
+
+class Small(Section):
+    """`[table.small]`: what `hyperproto reproduce TABLE --budget small` trains, and what it measures besides."""
+
+    rows: list[SmallRow] = Field(min_length=1)
+    columns: list[Column] = Field(default_factory=list)  # beside the table's: other data
+    episodes: Annotated[int, Field(ge=2)] | None = None  # a column; None: as many as the table says
+    notes: list[str] = Field(default_factory=list)
+
+
 class PaperTable(Section):
     """`[table]` with its published rows, in the paper's order."""
 
@@ -52,6 +72,7 @@ class PaperTable(Section):
     seed: int = Field(default=0, ge=0, lt=2**63)
     columns: list[Column] = Field(min_length=1)
     published: list[Published] = Field(min_length=1)
+    small: Small | None = None
 
     def row_of(self, paper: Paper) -> Published:
         """Find the row that a recipe says it reproduces, and make sure that the table has the columns it names."""
@@ -117,7 +138,9 @@ def recipes_of(name: str) -> dict[str, Paper]:
 
 def _contradictions(table: PaperTable) -> list[str]:
     """Find names that are given twice, and numbers of columns that there are not."""
-    names = [column.name for column in table.columns]
+    own = [column.name for column in table.columns]
+    small = table.small.columns if table.small is not None else []
+    names = own + [column.name for column in small]
     rows = [(row.method, row.backbone) for row in table.published]
     problems = [
         f"table.columns: {name!r} twice; name each once" for name in sorted(set(names)) if names.count(name) > 1
@@ -126,8 +149,8 @@ def _contradictions(table: PaperTable) -> list[str]:
         f"published: {', '.join(row)} twice; give each row once" for row in sorted(set(rows)) if rows.count(row) > 1
     ]
     return problems + [
-        f"published {row.method}, {row.backbone}: {unknown_name('column', name, names)}"
+        f"published {row.method}, {row.backbone}: {unknown_name('column', name, own)}"
         for row in table.published
         for name in {**row.numbers, **row.precision, **row.recall}
-        if name not in names
+        if name not in own
     ]

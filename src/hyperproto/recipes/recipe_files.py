@@ -1,8 +1,9 @@
 """Recipe files: TOML with a common part and, for a table of the paper, one `[[row]]` per row that changes it."""
 
+import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,23 @@ def parse_values(overrides: list[str]) -> dict[str, Any]:
     for override in overrides:
         table = _overridden(table, *_parsed(override))
     return table
+
+
+def cost_minutes(words: str) -> int | None:
+    """Minutes of CPU in the words of a recipe's cost, all stages together, the larger of a range; None: for a GPU, or
+    it does not say.
+    """
+    stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
+    return None if "GPU" in words or not stages else sum(map(int, stages))
+
+
+def toml_value(value: Any) -> str:
+    """Write a value as TOML, as it stands behind `section.key=`."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml_value(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _parsed(override: str) -> tuple[list[str], Any]:

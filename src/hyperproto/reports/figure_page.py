@@ -41,10 +41,10 @@ def write_figure_page(path: Path, figures: Sequence[FigureOnPage], missing: Mapp
         "Point at an instance, a bar or a cell to see what it is; switch methods off above a figure; click on the head "
         "of a column to sort a table.",
     )
-    page.html(f"<style>{STYLE}</style>")
+    page.part(f"<style>{STYLE}</style>")
     for figure in figures:
         page.heading(f"{figure.name}: {figure.title}")
-        page.html(_picture(figure))
+        page.part(_picture(figure))
         page.note(figure.caption)
         if figure.table is not None:
             with page.folded(f"The numbers of {figure.name}"):
@@ -52,8 +52,8 @@ def write_figure_page(path: Path, figures: Sequence[FigureOnPage], missing: Mapp
     if missing:
         page.heading("Not here")
         page.table(["figure", "what it needs"], [[name, words] for name, words in missing.items()])
-    page.html('<div id="tip" role="tooltip" hidden></div>')
-    page.html(f"<script>{files('hyperproto.reports').joinpath('figure_page.js').read_text(encoding='utf-8')}</script>")
+    page.part('<div id="tip" role="tooltip" hidden></div>')
+    page.part(f"<script>{files('hyperproto.reports').joinpath('figure_page.js').read_text(encoding='utf-8')}</script>")
     page.write(path)
 
 

@@ -50,10 +50,6 @@ class Page:
         """Add lines as they are, in letters of equal width."""
         self._parts.append(f"<pre>{escape(text)}</pre>")
 
-    def html(self, html: str) -> None:
-        """Add HTML as it is; the caller has escaped what needs it."""
-        self._parts.append(html)
-
     @contextmanager
     def folded(self, title: str) -> Iterator[None]:
         """Fold what is added inside below its title, until a reader opens it."""
@@ -76,18 +72,25 @@ class Page:
                 lines.append(f"<tr>{''.join(cells_here)}</tr>")
         self._parts.append(f'<div class="scroll"><table><tr>{cells}</tr>{"".join(lines)}</table></div>')
 
+    def part(self, html: str) -> None:
+        """Add HTML as it is; the caller has escaped what needs it."""
+        self._parts.append(html)
+
     def picture(self, png: bytes, caption: str) -> None:
         """Add a picture, inline."""
         source = f"data:image/png;base64,{b64encode(png).decode()}"
         image = f'<img src="{source}" alt="{escape(caption, quote=True)}">'
         self._parts.append(f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>")
 
-    def write(self, path: Path) -> None:
-        """Write the page."""
-        html = (
+    def html(self) -> str:
+        """The page as text."""
+        return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>'
             f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
             f"<body>{''.join(self._parts)}</body></html>\n"
         )
+
+    def write(self, path: Path) -> None:
+        """Write the page."""
         with atomic_write(path) as file:
-            file.write(html.encode())
+            file.write(self.html().encode())

@@ -114,6 +114,12 @@ class TableReport:
         started = [run for run in self.started if here(run.paper)]
         return groups, started, [name for name, paper in self.to_run.items() if here(paper)]
 
+    def table_text(self, kind: str = "markdown") -> str:
+        """The table as Markdown, LaTeX, CSV or HTML: "markdown", "latex", "csv" or "html"."""
+        from hyperproto.reports.table_text import sheet
+
+        return sheet(self).text(kind)
+
     def to_json(self) -> dict[str, Any]:
         """Return what `--json` prints: published numbers in percent, as printed; ours are fractions."""
         rows = []

@@ -11,6 +11,7 @@ from hyperproto.recipes import WORDS, Paper, PaperTable, Recipe, parse, recipes_
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.metrics import validated
 from hyperproto.training.resolve import completed
+from hyperproto.training.run import differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +90,24 @@ def _read(path: Path) -> tuple[Recipe, str]:
     return parse(config["recipe"], str(path)), str(config["data_digest"])
 
 
+def run_differences(run: Run, recipe: Recipe) -> list[str]:
+    """Name the settings in which a run differs from a recipe; what follows from the data is not looked at."""
+    found = parse(run.read_config()["recipe"], str(run.config))
+    return sorted(differences(_all_settings(found), _all_settings(recipe)))
+
+
 def _settings(recipe: Recipe) -> str:
-    """All that decides what a run learns, but for its seed: no words, and nothing that follows from the data."""
-    own: dict[str, Any] = completed(recipe).model_dump(mode="json", exclude=set(WORDS))
-    own["encoder"] = _encoder_settings(own["encoder"])
+    """All that decides what a run learns, but for its seed."""
+    own = _all_settings(recipe)
     del own["training"]["seed"]
     return json.dumps(own, sort_keys=True)
+
+
+def _all_settings(recipe: Recipe) -> dict[str, Any]:
+    """All that decides what a run learns: no words, and nothing that follows from the data."""
+    own: dict[str, Any] = completed(recipe).model_dump(mode="json", exclude=set(WORDS))
+    own["encoder"] = _encoder_settings(own["encoder"])
+    return own
 
 
 def _encoder_settings(section: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""A report on a table of the paper for the eye: on the terminal, and in Markdown."""
+"""A report on a table of the paper for the eye: on the terminal, and as a sheet in Markdown, LaTeX, CSV or HTML."""
 
 from dataclasses import dataclass
 
 from hyperproto.recipes import Published
-from hyperproto.reports.comparison import describe, percent
-from hyperproto.reports.table_results import RunGroup, TableReport
+from hyperproto.reports.comparison import describe
+from hyperproto.reports.sheet import Cell, Number, Sheet, SheetRow
+from hyperproto.reports.table_results import RunGroup, TableReport, Variant
 from hyperproto.reports.text_table import TextTable
 
 FEW = 4  # recipes to run that are listed in the table itself, and not below it
@@ -17,18 +18,27 @@ class TableLine:
 
     label: str
     how: str
-    cells: list[str]
+    values: list[Cell]  # one for each column of the table
     published: bool = False
+
+    @property
+    def cells(self) -> list[str]:
+        """What is printed in each column."""
+        return self.row().texts()[len(HEAD) :]
+
+    def row(self) -> SheetRow:
+        """The line as one of a sheet."""
+        return SheetRow([self.label, self.how, *self.values], strong=self.published)
 
 
 def lines(report: TableReport) -> list[TableLine]:
     """Lay the table out: each published row, then what was measured for it, has begun, or can be run."""
     columns = [column.name for column in report.table.columns]
-    empty = [""] * len(columns)
+    empty: list[Cell] = [""] * len(columns)
     found = []
     for row in report.table.published:
         groups, started, to_run = report.of(row)
-        found.append(TableLine(row.method, row.backbone, [row.printed(name) for name in columns], published=True))
+        found.append(TableLine(row.method, row.backbone, [_published(row, name) for name in columns], published=True))
         if row.precision:
             found.append(TableLine("", "precision / recall", [_parts(row, name) for name in columns]))
         for group in groups:
@@ -43,11 +53,19 @@ def _group(group: RunGroup, columns: list[str]) -> list[TableLine]:
     labels = [group.label] + [""] * (len(group.variants) - 1)
     variants = group.variants.values()
     return [
-        TableLine(
-            label, variant.label, [_cell(variant.value(name), variant.precision_recall(name)) for name in columns]
-        )
+        TableLine(label, variant.label, [_measured(variant, name) for name in columns])
         for label, variant in zip(labels, variants, strict=True)
     ]
+
+
+def _published(row: Published, column: str) -> Cell:
+    """A number as the paper prints it; its precision and recall stand in the line below."""
+    if column not in row.numbers:
+        return ""
+    mean, half = [*row.numbers[column], None][:2]
+    assert mean is not None
+    parts = (row.precision[column][0], row.recall[column][0]) if {column} <= {*row.precision} & {*row.recall} else None
+    return Number(mean, half, parts=parts, parts_apart=True)
 
 
 def _parts(row: Published, column: str) -> str:
@@ -56,12 +74,14 @@ def _parts(row: Published, column: str) -> str:
     return " / ".join(parts) if all(parts) else ""
 
 
-def _cell(value: tuple[float, float, float | None] | None, parts: tuple[float, float] | None) -> str:
+def _measured(variant: Variant, column: str) -> Cell:
+    """Ours, in percent: mean over seeds, its interval over episodes, the deviation between seeds."""
+    value, parts = variant.value(column), variant.precision_recall(column)
     if value is None:
         return ""
-    mean, ci95, deviation = value
-    words = f"{percent(mean)} ± {percent(ci95)}" + ("" if deviation is None else f", sd {percent(deviation)}")
-    return words if parts is None else f"{words} ({percent(parts[0])} / {percent(parts[1])})"
+    mean, ci95, deviation = (None if part is None else 100 * part for part in value)
+    assert mean is not None
+    return Number(mean, ci95, deviation, parts and (100 * parts[0], 100 * parts[1]))
 
 
 def caption(report: TableReport) -> list[str]:
@@ -102,12 +122,13 @@ def _folded(cell: str) -> str:
     return cell.replace(", sd", "\nsd").replace(" (", "\n(").replace(" / ", " /\n" if "(" not in cell else " / ")
 
 
+def sheet(report: TableReport) -> Sheet:
+    """The same table for files: see `Sheet.text`."""
+    head = [*HEAD, *(column.name for column in report.table.columns)]
+    rows = [line.row() for line in lines(report)]
+    return Sheet(report.table.title, head, rows, caption(report), labels=len(HEAD))
+
+
 def markdown(report: TableReport) -> str:
-    """Make the same table in Markdown."""
-    columns = [column.name for column in report.table.columns]
-    rows = ["| " + " | ".join((*HEAD, *columns)) + " |", "| --- | --- |" + " ---: |" * len(columns)]
-    for line in lines(report):
-        cells = [cell.replace("|", r"\|") for cell in (line.label, line.how, *line.cells)]
-        rows.append("| " + " | ".join(f"**{c}**" if line.published and c else c for c in cells) + " |")
-    notes = [f"- {words}" for words in caption(report)]
-    return "\n".join([f"## {report.table.title}", "", *rows, "", *notes, ""])
+    """The same table in Markdown."""
+    return sheet(report).text("markdown")

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.errors import DataError, HyperProtoError
-from hyperproto.evaluation import Contender, EncodedPool, evaluate_contenders
+from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
 from hyperproto.methods import METHODS, Method
 from hyperproto.problems import make_sampler
 from hyperproto.progress import Show
@@ -57,7 +58,7 @@ def _evaluate(report: TableReport, data: str, split: str, show: Show) -> None:
         return
     with _naming(table, wanted[0]):
         pool = open_pool(data, split, show)
-    drawn = {column.name: _draw(report, column, pool) for column in wanted}
+    drawn = {column.name: draw_column(table, column, pool, report.episodes) for column in wanted}
     for number, (group, run, columns) in enumerate(jobs, start=1):
         here = _noted(show, f"run {number} of {len(jobs)},")
         _evaluate_run(report, group, run, [(column, drawn[column.name]) for column in columns], pool, here)
@@ -86,17 +87,30 @@ def _evaluate_run(
     own = {"recipe": run.name or None, "training_seed": run.seed}
     for column, every in drawn:
         episodes = every[: group.paper.episodes]
-        query = column.query or report.table.query
-        task = {"way": column.way, "shot": column.shot, "query": query, "episodes": len(episodes)}
-        settings = {**own, "column": column.name, **task, "seed": report.table.seed}
         here = _noted(show, column.name)
         try:
-            results = evaluate_contenders(contenders, pool, episodes, settings, encoded, here, convention="toolkit")
+            results = measure_column(contenders, report.table, column, pool, episodes, own, encoded, here)
         except HyperProtoError as error:
             report.remarks.append(f"{run.folder}, column {column.name!r}, is left out: {' '.join(str(error).split())}")
             continue
         group.add(column.name, results)
         report.hashes[column.name] = episodes_hash(pool, every)
+
+
+def measure_column(
+    contenders: Sequence[Contender],
+    table: PaperTable,
+    column: Column,
+    pool: Pool,
+    episodes: Sequence[Episode],
+    own: dict[str, Any],
+    encoded: dict[Encoder, EncodedPool],
+    show: Show,
+) -> list[Result]:
+    """Score contenders on the episodes of a column; `own` is what else their settings say, `encoded` keeps the pool."""
+    task = {"way": column.way, "shot": column.shot, "query": column.query or table.query, "episodes": len(episodes)}
+    settings = {**own, "column": column.name, **task, "seed": table.seed}
+    return evaluate_contenders(contenders, pool, episodes, settings, encoded, show, convention="toolkit")
 
 
 def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accuracy"]) -> list[Contender]:
@@ -110,12 +124,12 @@ def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accur
     return select([source], methods, fits, [], {})
 
 
-def _draw(report: TableReport, column: Column, pool: Pool) -> list[Episode]:
-    table = report.table
+def draw_column(table: PaperTable, column: Column, pool: Pool, count: int) -> list[Episode]:
+    """The first `count` episodes of a column."""
     with _naming(table, column):
         query = column.query or table.query
         sampler = make_sampler(pool, way=column.way, shot=column.shot, query=query, seed=table.seed)
-        return sampler.draw(report.episodes)
+        return sampler.draw(count)
 
 
 @contextmanager

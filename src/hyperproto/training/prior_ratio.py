@@ -52,7 +52,9 @@ class PriorRatio:
                 transform.set_center(features.transform.center)
             x = transform(vectors).flatten(1)
             stats = ClassStatistics.of(x - x.mean(0), labels, pool.n_classes)
-            ratio[kind] = round(float(measured_ratio(stats)), 4)
+            found = round(float(measured_ratio(stats)), 4)
+            if isfinite(found) and found > 0:  # else vectors are too few, or too much alike, to say
+                ratio[kind] = found
         return cls(pool.name, pool.split, list(pool.class_names), ratio)
 
     @classmethod

@@ -53,7 +53,7 @@ class Run:
                 file.write(json.dumps({**config, "checksum": json_checksum(config)}, indent=2).encode() + b"\n")
             return
         found = self.read_config()
-        different = sorted(_differences(_settings(found["recipe"]), _settings(recipe.model_dump(mode="json"))))
+        different = sorted(differences(_settings(found["recipe"]), _settings(recipe.model_dump(mode="json"))))
         different += [name for name in data if found.get(name) != data[name]]
         if different:
             raise ConfigError(
@@ -170,9 +170,9 @@ def _settings(recipe: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in recipe.items() if key not in WORDS}
 
 
-def _differences(a: Any, b: Any, path: str = "") -> set[str]:
+def differences(a: Any, b: Any, path: str = "") -> set[str]:
     """Dotted names of what differs between two nested tables."""
     if not (isinstance(a, dict) and isinstance(b, dict)):
         return set() if a == b else {path}
     keys = a.keys() | b.keys()
-    return {name for key in keys for name in _differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))}
+    return {name for key in keys for name in differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))}

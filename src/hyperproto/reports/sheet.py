@@ -1,0 +1,273 @@
+"""A table for other programs: Markdown, LaTeX (booktabs), CSV, and an HTML page that sorts by a click.
+
+report -> Sheet -> text of a format. In LaTeX and HTML numbers stand as in Markdown, `69.20 ± 0.20, sd 0.30`; CSV gives
+each part of a number a column of its own.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import StringIO
+from pathlib import Path
+
+from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.reports.page import Page
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value in percent with what belongs to it: half an interval, a deviation between seeds, precision and recall.
+
+    Examples
+    --------
+    >>> Number(87.421, 0.69, deviation=0.3).text()
+    '87.42 ± 0.69, sd 0.30'
+    """
+
+    mean: float
+    half: float | None = None
+    deviation: float | None = None
+    parts: tuple[float, float] | None = None  # precision and recall
+    parts_apart: bool = False  # they stand in a line of their own
+
+    def text(self) -> str:
+        """The number as a reader sees it."""
+        words = f"{self.mean:.2f}" + ("" if self.half is None else f" ± {self.half:.2f}")
+        words += "" if self.deviation is None else f", sd {self.deviation:.2f}"
+        if self.parts is None or self.parts_apart:
+            return words
+        return f"{words} ({self.parts[0]:.2f} / {self.parts[1]:.2f})"
+
+    def columns(self) -> dict[str, float | None]:
+        """Its parts by the words that follow a column's name in CSV."""
+        precision, recall = self.parts or (None, None)
+        parts = {" precision": precision, " recall": recall}
+        return {"": self.mean, " ±": self.half, " sd": self.deviation, **parts}
+
+
+Cell = str | Number
+
+
+@dataclass(frozen=True)
+class SheetRow:
+    """One line; published ones are strong. A label that is empty repeats the one above."""
+
+    cells: Sequence[Cell]
+    strong: bool = False
+
+    def texts(self) -> list[str]:
+        """Every cell as text."""
+        return [cell if isinstance(cell, str) else cell.text() for cell in self.cells]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows below a head, with a title and notes; the first `labels` columns hold words, the others numbers."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[SheetRow]
+    notes: Sequence[str] = ()
+    labels: int = 1
+
+    def text(self, kind: str) -> str:
+        """The sheet in one of `FORMATS`."""
+        return FORMATS[checked_format(kind)](self)
+
+    def write(self, folder: Path, name: str) -> list[Path]:
+        """Write it into a folder in every format, NAME.md, NAME.tex, NAME.csv and NAME.html."""
+        from hyperproto.files import atomic_write
+
+        paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
+        for path, kind in zip(paths, SUFFIXES.values(), strict=True):
+            with atomic_write(path) as file:
+                file.write(self.text(kind).encode())
+        return paths
+
+    def labelled(self) -> list[list[Cell]]:
+        """Cells of every row, with the label of the row above where it has none: rows can be sorted, or filtered."""
+        rows, label = [], ""
+        for row in self.rows:
+            first, *rest = row.cells
+            label = first if isinstance(first, str) and first else label
+            rows.append([label, *rest])
+        return rows
+
+
+def checked_format(kind: str) -> str:
+    """Refuse a format that there is not."""
+    if kind not in FORMATS:
+        raise ConfigError(f"--format: {unknown_name('format', kind, FORMATS)}")
+    return kind
+
+
+def format_of(path: Path | None, kind: str | None) -> str:
+    """The format that was asked for, or that the name of a file stands for; else Markdown."""
+    if kind is not None:
+        return checked_format(kind)
+    return SUFFIXES.get(path.suffix.lower(), "markdown") if path is not None else "markdown"
+
+
+def markdown(sheet: Sheet) -> str:
+    """A heading, a table and a list of notes."""
+    rules = [" --- "] * sheet.labels + [" ---: "] * (len(sheet.head) - sheet.labels)
+    rows = ["| " + " | ".join(map(markdown_cell, sheet.head)) + " |", "|" + "|".join(rules) + "|"]
+    for row in sheet.rows:
+        cells = [markdown_cell(text) for text in row.texts()]
+        rows.append("| " + " | ".join(f"**{cell}**" if row.strong and cell else cell for cell in cells) + " |")
+    notes = [f"- {words}" for words in sheet.notes]
+    return "\n".join([f"## {sheet.title}", "", *rows, *(["", *notes] if notes else []), ""])
+
+
+def markdown_cell(text: str) -> str:
+    """Escape what would end a cell, begin another one, or be read as emphasis, code or HTML."""
+    return re.sub(r"([|*`\\])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "[": "{[}",  # after a line's end it would open an option of \\
+    "*": "{*}",
+    "-": "{-}",  # two of them would become a dash
+    '"': "{''}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+LABEL_WIDTH = "4.5cm"  # of the first column, whose words fold
+
+
+def latex_text(text: str) -> str:
+    """Escape what LaTeX would take for a command."""
+    escaped = "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+    return re.sub(r"(?<!\{-\})\{-\}(?!\{-\})", "-", escaped)  # a single hyphen is itself
+
+
+def latex(sheet: Sheet) -> str:
+    """A floating table in the style of booktabs, which the document must load; notes stand below it."""
+    columns = f"p{{{LABEL_WIDTH}}}" + "l" * (sheet.labels - 1) + "r" * (len(sheet.head) - sheet.labels)
+    lines = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
+        rf"\caption{{{latex_text(sheet.title)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        " & ".join(map(latex_text, sheet.head)) + r" \\",
+        r"\midrule",
+    ]
+    for number, row in enumerate(sheet.rows):
+        cells = [latex_text(text) for text in row.texts()]
+        lines += [r"\addlinespace"] if row.strong and number else []
+        lines.append(" & ".join(rf"\textbf{{{c}}}" if row.strong and c else c for c in cells) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip\raggedright {latex_text(words)}" for words in sheet.notes]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def comma_separated(sheet: Sheet) -> str:
+    """One line for each row that has a number, its parts in columns of their own; words as they are (RFC 4180)."""
+    rows = [row for row in sheet.labelled() if any(isinstance(cell, Number) for cell in row)]
+    named: dict[tuple[int, str], None] = {}  # (column, part), where a row has it
+    for place in range(sheet.labels, len(sheet.head)):
+        found = [cell.columns() for row in rows if isinstance(cell := row[place], Number)]
+        parts = Number(0.0).columns()
+        named |= {(place, part): None for part in parts if not part or any(own[part] is not None for own in found)}
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*sheet.head[: sheet.labels], *(f"{sheet.head[place]}{part}" for place, part in named)])
+    for row in rows:
+        numbers = [_part(row[place], part) for place, part in named]
+        writer.writerow([*row[: sheet.labels], *numbers])
+    return text.getvalue()
+
+
+def _part(cell: Cell, part: str) -> str:
+    if isinstance(cell, str):
+        return "" if part else cell
+    value = cell.columns()[part]
+    return "" if value is None else f"{value:.2f}"
+
+
+_SORTING = """
+<style>
+table.sheet th button { all: unset; cursor: pointer; font-weight: 600; }
+table.sheet th button:focus-visible { outline: 2px solid #3b6fb6; }
+table.sheet th[aria-sort=ascending] button::after { content: " \\25B2"; }
+table.sheet th[aria-sort=descending] button::after { content: " \\25BC"; }
+table.sheet .words { text-align: left; white-space: normal; min-width: 9rem; }
+table.sheet td.again { color: #9aa3af; white-space: nowrap; }
+table.sheet td.again { max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }
+body { max-width: 100rem; }
+table.sheet tr.strong td { font-weight: 700; background: #f2f5f9; }
+</style>
+<script>
+addEventListener("DOMContentLoaded", () => document.querySelectorAll("table.sheet").forEach(table => {
+  const body = table.tBodies[0], first = [...body.rows], heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, place) => head.querySelector("button").addEventListener("click", () => {
+    const words = head.classList.contains("words");
+    const orders = words ? ["ascending", "descending", "none"] : ["descending", "ascending", "none"];
+    const order = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
+    heads.forEach(other => other.setAttribute("aria-sort", other === head ? order : "none"));
+    const key = row => row.cells[place].dataset.value ?? row.cells[place].textContent;
+    const rows = [...first];
+    if (order !== "none") rows.sort((a, b) => {
+      const [x, y] = [key(a), key(b)], sign = order === "ascending" ? 1 : -1;
+      if (x === "" || y === "") return (x === "") - (y === "");
+      return sign * (words ? x.localeCompare(y) : x - y);
+    });
+    body.append(...rows);
+  }));
+}));
+</script>
+"""
+
+
+def sortable_table(sheet: Sheet) -> str:
+    """The table in HTML with the script and the style that sort it: a click on a head, again the other way, again as
+    it was. Cells without a number come last.
+    """
+    heads = "".join(
+        f'<th{" class=words" if place < sheet.labels else ""} aria-sort="none"><button>{escape(name)}</button></th>'
+        for place, name in enumerate(sheet.head)
+    )
+    rows = []
+    for row, cells in zip(sheet.rows, sheet.labelled(), strict=True):
+        again = ["again" if not place and cells[0] and not row.cells[0] else "" for place in range(len(cells))]
+        own = "".join(_html_cell(cell, place < sheet.labels, again[place]) for place, cell in enumerate(cells))
+        rows.append(f"<tr{' class=strong' if row.strong else ''}>{own}</tr>")
+    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'{_SORTING}<div class="scroll"><table class="sheet">{body}</table></div>'
+
+
+def _html_cell(cell: Cell, words: bool, again: str) -> str:
+    if isinstance(cell, Number):
+        parts = escape(cell.text()).replace(", sd", "<br>sd").replace(" (", "<br>(")
+        return f'<td data-value="{cell.mean}">{parts}</td>'
+    kind = (
+        f' class="words {again}" title="{escape(cell, quote=True)}"' if words else ' data-value=""'
+    )  # words among numbers are not sorted by
+    return f"<td{kind}>{escape(cell)}</td>"
+
+
+def html(sheet: Sheet) -> str:
+    """A page that needs nothing else: no other file, no network."""
+    page = Page(sheet.title, "Click a column's head to sort by it.")
+    page.part(sortable_table(sheet))
+    for words in sheet.notes:
+        page.note(words)
+    return page.html()
+
+
+FORMATS: dict[str, Callable[[Sheet], str]] = {
+    "markdown": markdown,
+    "latex": latex,
+    "csv": comma_separated,
+    "html": html,
+}
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html"}
