@@ -239,7 +239,7 @@ class Sphere(Region):
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
         """Centres, whitening and radii without each example; eq. 3's radius, if `fair`, is that of the whole class."""
-        if form.mode == "bayes" and (folds := self._folds(out, form)) is not None:
+        if form.mode == "bayes" and (folds := self.heads_left_out(out, form)) is not None:
             return folds.measures(out.stats.rows, index)
         fair = fair and form.mode in ("paper", "point")
         met: Any = self
@@ -256,7 +256,7 @@ class Sphere(Region):
         measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
         return measured
 
-    def _folds(self, out: LeftOut, form: ClosedForm) -> Folds | None:
+    def heads_left_out(self, out: LeftOut, form: ClosedForm) -> Folds | None:
         """Heads without some of the examples, where one that is left out would still be in the head.
 
         Unlabelled rows are shared out by all examples, and a cluster that an example has made stays where it is when
