@@ -319,18 +319,18 @@ def test_clusters_stand_for_their_rows(rng: np.random.Generator) -> None:
     assert apart(fit.whiten(raw), fit.center) < 1e-9
 
 
-@pytest.mark.parametrize("rows", [False, True])
-def test_leaving_out_is_fitting_again_with_what_all_estimate_together(rng: np.random.Generator, rows: bool) -> None:
-    """k, g, the gain of the whitening and the clusters are those of the fit to all."""
-    x, y, way, names, named, unlabelled = five(rng, (4, 2, 5, 3, 0))
+@pytest.mark.parametrize("clusters", [False, True])
+def test_leaving_out_is_fitting_again_with_what_all_estimate_together(rng: np.random.Generator, clusters: bool) -> None:
+    """k, g and the gain of the whitening are those of the fit to all; clusters without their rows take no part."""
+    x, y, way, names, named, rows = five(rng, (4, 2, 5, 3, 0))
     stats = FlatStatistics.of(x, y, np.ones(len(y)), moments_of(x, y, None, way))
-    options = {"names": names, "named": named, "unlabelled": unlabelled if rows else None}
+    options = {"names": names, "named": named}
+    if clusters:
+        options["clusters"] = fitted((x, y, way, names, named, rows))[1].clusters
     form = ClosedForm(Sphere, "bayes", options)
     sphere: Any = form.fit(stats)
     found = left_out_measures(LeftOut(stats), sphere, form, np.arange(len(y)))
-    knowledge, k, b = sphere.knowledge, float(sphere.ratio), float(sphere.gain)
-    cluster = knowledge.clusters.mean if rows else np.zeros_like(names)
-    worth = knowledge.clusters.worth if rows else np.zeros(way)
+    k, b, prior = float(sphere.ratio), float(sphere.gain), float(sphere.knowledge.strength) * names
     full = np.bincount(y, minlength=way)
     excess = sphere.bias_radius * full * (full + 15) / np.maximum(full - 1, 1)
     for i in range(len(y)):
@@ -340,12 +340,9 @@ def test_leaving_out_is_fitting_again_with_what_all_estimate_together(rng: np.ra
         residual = x[keep] - mean[y[keep]]
         values, vectors = np.linalg.eigh(np.eye(20) + b * residual.T @ residual)
         whiten = vectors @ np.diag(values**-0.5) @ vectors.T
-        there = np.maximum(count + worth, 1e-12)
-        both = (count[:, None] * mean + worth[:, None] * cluster) / there[:, None]
-        prior = float(knowledge.strength) * names
-        w = (count + worth) / (count + worth + k)
-        m = w @ (both - prior) / w.sum()
-        centers = (m + prior + w[:, None] * (both - m - prior)) @ whiten
+        w = count / (count + k)
+        m = w @ (mean - prior) / w.sum()
+        centers = (m + prior + w[:, None] * (mean - m - prior)) @ whiten
         spare = np.maximum(count - 1, 0)
         eps = spare / (spare + 16) * excess / np.maximum(count, 1)
         expected = ((x[i] @ whiten - centers) ** 2).sum(1) - eps
@@ -374,5 +371,7 @@ def test_what_does_not_fit_is_refused(rng: np.random.Generator) -> None:
         Sphere.fit(x, y, way, names=names, named=np.ones(4, bool))
     with pytest.raises(DataError, match=r"unlabelled rows have shape \(80, 19\); they need \('U', 20\)"):
         Sphere.fit(x, y, way, unlabelled=rows[:, 1:])
+    with pytest.raises(ConfigError, match="unlabelled rows and refine go with the squared measure; use squared=True"):
+        Sphere.fit(x, y, way, squared=False, unlabelled=rows)
     with pytest.raises(ConfigError, match="names and unlabelled rows are for the fit mode 'bayes'; 'paper' cannot"):
         Sphere.fit(x, y, way, mode="paper", unlabelled=rows)

@@ -33,6 +33,7 @@ Y = np.repeat(["a", "b", "c"], 20)
         HypersphereClassifier(region="point", fit_mode="point", feature_transform=None),
         HypersphereClassifier(region="cone", fit_mode="unbiased", feature_transform="center-unit"),
         HypersphereClassifier(region="gaussian", fit_mode="unbiased", feature_transform="none"),
+        HypersphereClassifier(refine=True, temperature=1.0),
     ]
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
@@ -142,9 +143,9 @@ def test_scores_need_a_label_a_row() -> None:
         model.score(X, Y[:1])
 
 
-def test_a_label_that_is_none_is_refused() -> None:
-    with pytest.raises(DataError, match=r"y\[1\] is None \(NoneType\); a label is a string or a number"):
-        HypersphereClassifier().fit(X[:3], np.array(["a", None, "b"], dtype=object))
+def test_a_label_that_is_neither_string_nor_number_is_refused() -> None:
+    with pytest.raises(DataError, match=r"y\[1\] is b'a' \(bytes\); a label is a string or a number"):
+        HypersphereClassifier().fit(X[:3], np.array(["a", b"a", "b"], dtype=object))
 
 
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])

@@ -15,7 +15,7 @@ from hyperproto import FewShotImageClassifier, FewShotTextClassifier, Hyperspher
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import load_classifier, networks, storage
 from hyperproto.files import json_checksum
-from tests.helpers.items import LABELS, TEXTS
+from tests.helpers.items import LABELS, TEXTS, names_of
 from tests.helpers.tiny_models import tiny_bert
 
 NEW = ["the king of london", "bob", "a river was born"]
@@ -28,15 +28,14 @@ def model(bert: str) -> FewShotTextClassifier:
 
 def test_it_is_the_classifier_on_the_encoders_vectors(bert: str, model: FewShotTextClassifier) -> None:
     encode = TextEncoder(bert).transform
-    head = HypersphereClassifier(coverage=0.8).fit(encode(TEXTS), LABELS)
+    head = HypersphereClassifier(coverage=0.8).fit(encode(TEXTS), LABELS, names=names_of(LABELS, encode))
     for call in ("predict", "predict_proba", "decision_function", "measure", "predict_set", "novelty"):
         np.testing.assert_array_equal(getattr(model, call)(NEW), getattr(head, call)(encode(NEW)))
     assert model.score(TEXTS, LABELS) == head.score(encode(TEXTS), LABELS)
     assert model.diagnose() == head.diagnose()
     model.partial_fit(NEW, ["court", "people", "new"]).forget(TEXTS[:1], LABELS[:1]).remove_class("place")
-    head.partial_fit(encode(NEW), ["court", "people", "new"]).forget(encode(TEXTS[:1]), LABELS[:1]).remove_class(
-        "place"
-    )
+    head.partial_fit(encode(NEW), ["court", "people", "new"], names=names_of(["new"], encode))
+    head.forget(encode(TEXTS[:1]), LABELS[:1]).remove_class("place")
     assert model.classes_.tolist() == ["court", "new", "people"]
     np.testing.assert_array_equal(model.predict_proba(TEXTS), head.predict_proba(encode(TEXTS)))
 
@@ -81,7 +80,7 @@ def test_onnx_takes_vectors(bert: str, model: FewShotTextClassifier, tmp_path: P
 def test_settings_of_both_are_its_own(bert: str) -> None:
     model = FewShotTextClassifier(encoder=bert, max_length=20, fit_mode="unbiased")
     assert model.get_params().keys() == HypersphereClassifier().get_params().keys() | {
-        *("encoder", "max_length", "pooling", "prompt", "prompt_name", "progress", "cache")
+        *("encoder", "max_length", "pooling", "prompt", "prompt_name", "progress", "cache", "names")
     }
     copy = clone(model).set_params(coverage=0.9)
     assert (copy.max_length, copy.fit_mode, copy.coverage) == (20, "unbiased", 0.9)

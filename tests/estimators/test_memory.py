@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.memory import AppendableArray, encode
+from hyperproto.estimators.appendable import AppendableArray
+from hyperproto.estimators.memory import encode
 from hyperproto.regions import REGIONS, Moments
 from hyperproto.regions.statistics import moments_of
 from tests.estimators.conftest import SETTINGS, blobs

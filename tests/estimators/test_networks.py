@@ -25,7 +25,7 @@ from hyperproto.estimators.items import run_folder
 from hyperproto.estimators.kinds import new_classifier
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.prior_ratio import PriorRatio
-from tests.helpers.items import LABELS, TEXTS
+from tests.helpers.items import LABELS, TEXTS, names_of
 from tests.helpers.tiny_models import tiny_bert
 from tests.helpers.tiny_words import register
 
@@ -137,7 +137,9 @@ def test_texts_by_a_run(text_run: Path, tmp_path: Path) -> None:
     vectors = as_the_run_has_them(text_run, TEXTS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(TextEncoder(text_run).transform(TEXTS), vectors, atol=1e-5)
-    head = HypersphereClassifier(feature_transform="none", prior_ratio=model.prior_ratio_).fit(vectors, LABELS)
+    names = names_of(LABELS, lambda labels: as_the_run_has_them(text_run, labels))
+    head = HypersphereClassifier(feature_transform="none", prior_ratio=model.prior_ratio_)
+    head.fit(vectors, LABELS, names=names)
     np.testing.assert_allclose(model.predict_proba(TEXTS), head.predict_proba(vectors), atol=1e-3)
     measured = PriorRatio.read(Run(text_run).prior_ratio).ratio
     assert model.prior_ratio_ == measured["unit"]
@@ -306,7 +308,7 @@ def letters(texts: list[str]) -> list[list[int]]:
 @pytest.mark.parametrize("encoder", [letters, Letters(), Letters().forward], ids=["function", "module", "bound"])
 def test_texts_by_a_callable_or_a_module(encoder: Any, tmp_path: Path) -> None:
     model = FewShotTextClassifier(encoder=encoder).fit(TEXTS, LABELS)
-    head = HypersphereClassifier().fit(np.array(letters(TEXTS), np.float32), LABELS)
+    head = HypersphereClassifier().fit(np.array(letters(TEXTS), np.float32), LABELS, names=names_of(LABELS, letters))
     np.testing.assert_array_equal(model.predict_proba(NEW), head.predict_proba(np.array(letters(NEW), np.float32)))
     copy = clone(model).fit(TEXTS, LABELS)
     np.testing.assert_array_equal(copy.predict_proba(NEW), model.predict_proba(NEW))

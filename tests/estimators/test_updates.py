@@ -160,16 +160,28 @@ def failing_calls(x: Any, y: Any) -> Any:
         ),
         (lambda m: m.partial_fit(x[:1], y[:1], sample_weight=[0.0]), ValueError, "every sample_weight is zero"),
         (lambda m: m.partial_fit(x, y, sample_weight=[1.0]), ValueError, r"shape \(1,\), and there are 12 rows"),
-        (lambda m: m.partial_fit(x[:1], np.array([None], dtype=object)), DataError, r"y\[0\] is None"),
+        (lambda m: m.partial_fit(x[:2], np.array([None, b"a"], dtype=object)), DataError, r"y\[0\] is b'a' \(bytes\)"),
+        (
+            lambda m: m.partial_fit(x[:1], y[:1], unlabelled=x[:, :3]),
+            DataError,
+            "unlabelled rows have 3 numbers, and the",
+        ),
+        (
+            lambda m: m.partial_fit(x[:1], y[:1], names={"a": [1.0, 2.0]}),
+            DataError,
+            r"the name of 'a' is .* \(2,\); a name",
+        ),
+        (lambda m: m.forget(x[:2], [None, y[1]]), DataError, "unlabelled row 0 is not among the unlabelled rows; noth"),
+        (lambda m: m.forget(x[:2], [y[1], None]), DataError, "unlabelled row 0 is not among the unlabelled rows; noth"),
         (lambda m: m.partial_fit(x[:1], [0.5]), ValueError, "Unknown label type"),
     ]
 
 
-@pytest.mark.parametrize("number", range(16))
+@pytest.mark.parametrize("number", range(20))
 def test_a_call_that_fails_changes_nothing(number: Any) -> None:
     x, y = blobs(dim=4)
     calls = failing_calls(x, y)
-    assert len(calls) == 16
+    assert len(calls) == 20
     call, error, message = calls[number]
     model = HypersphereClassifier().fit(x, y)
     with pytest.raises(error, match=message):

@@ -1,8 +1,10 @@
 """A language model that is soon loaded, and texts whose classes even it can tell apart."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hyperproto.estimators import networks
@@ -20,6 +22,12 @@ TEXTS = [
     "anna, bob, anna",
 ]
 LABELS = ["court"] * 3 + ["place"] * 3 + ["people"] * 3
+
+
+def names_of(labels: list[str], encode: Callable[[list[str]], Any]) -> dict[str, Any]:
+    """Labels that are words, and their vectors."""
+    words = sorted(set(labels))
+    return dict(zip(words, np.asarray(encode(words), np.float64), strict=True))
 
 
 @pytest.fixture(scope="session")

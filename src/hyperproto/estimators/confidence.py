@@ -41,19 +41,25 @@ ROUNDING = 1e-9
 
 
 def support_temperature(
-    left_out: LeftOut, region: Region, form: ClosedForm, prior_ratio: float, directions: bool
+    left_out: LeftOut,
+    region: Region,
+    form: ClosedForm,
+    prior_ratio: float,
+    directions: bool,
+    centers: Doubles | None = None,
 ) -> float:
     """Fit the temperature to the support, each example left out, and to a few pseudo-examples.
 
     An example that is alone in its class cannot be left out. If all are, the pseudo-examples decide. `region` was
-    fitted by `form`; `directions` says that rows have length 1.
+    fitted by `form`; `directions` says that rows have length 1; `centers` (N, D) are where classes are expected, if
+    more than their means tells of that.
     """
     stats = left_out.stats
     way = len(stats.count)
     if way == 1:
         return 1.0
     index, measures, weights = _judged(left_out, region, form)
-    guess = pseudo_examples(stats, float(spread_ratio(stats, prior_ratio)), directions)
+    guess = pseudo_examples(stats, float(spread_ratio(stats, prior_ratio)), directions, centers)
     share = np.full(len(guess.labels), PSEUDO_WEIGHT / len(guess.labels))
     target = platt_target(weights.sum() + PSEUDO_WEIGHT)
     return fit_temperature(
@@ -147,32 +153,40 @@ class PseudoExamples:
     borrowed: Indices
 
 
-def pseudo_examples(stats: Statistics, ratio: float, directions: bool) -> PseudoExamples:
+def pseudo_examples(
+    stats: Statistics, ratio: float, directions: bool, centers: Doubles | None = None
+) -> PseudoExamples:
     """Place examples of each class; `ratio` is k. Two classes have no third to borrow from: they get their means.
 
-    Of very many classes, evenly spaced ones get an example.
+    Of very many classes, evenly spaced ones get an example. Classes are expected at `centers` (N, D), if given. One
+    without examples gets none here, and lends no direction, unless there are too few others.
     """
-    way = len(stats.count)
+    filled = np.flatnonzero(stats.count > 0)
+    way = len(filled)
     if way < 3:
-        return PseudoExamples(stats.mean, np.arange(way), np.full(way, -1))
+        rows = stats.mean if centers is None else centers
+        return PseudoExamples(rows, np.arange(len(rows)), np.full(len(rows), -1))
     number = max(1, min(way - 1, MOST_PSEUDO_SCORES // way**2))
     offsets = np.linspace(1, way - 1, number).astype(np.intp)
     chosen = np.linspace(0, way - 1, min(way, int(number_judged(way)))).astype(np.intp)
     labels = np.repeat(chosen, number)
-    borrowed = (labels + np.tile(offsets, len(chosen))) % way
-    middle = stats.mean.mean(axis=0)
+    borrowed = filled[(labels + np.tile(offsets, len(chosen))) % way]
+    labels = filled[labels]
+    middle = stats.mean[filled].mean(axis=0)
     away, own, other = stats.mean - middle, stats.count[labels], stats.count[borrowed]
     length = np.sqrt((1 + 1 / (own + ratio)) / (1 / ratio + 1 / other))  # of v (1 + 1 / (K + k)) to v (1 / k + 1 / K')
-    rows = middle + (own / (own + ratio))[:, None] * away[labels] + length[:, None] * away[borrowed]
+    place = centers[labels] if centers is not None else middle + (own / (own + ratio))[:, None] * away[labels]
+    rows = place + length[:, None] * away[borrowed]
     return PseudoExamples(unit_rows(rows) if directions else rows, labels, borrowed)
 
 
 def spread_ratio(stats: Statistics, prior_ratio: float) -> Any:
     """k, as far as the support tells, otherwise the prior."""
-    if not stats.scattered or len(stats.count) < 2:
+    filled = np.count_nonzero(stats.count)
+    if not stats.scattered or filled < 2:
         return prior_ratio
     scatter = pooled_scatter(stats.squares, stats.count)
-    return variance_ratio(stats.mean, stats.count, scatter, np.asarray(float(len(stats.count))), prior_ratio)
+    return variance_ratio(stats.mean, stats.count, scatter, np.asarray(float(filled)), prior_ratio)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from hyperproto.estimators.model import Model, blocks
 from hyperproto.estimators.neighbours import nearest_others
 from hyperproto.regions.arrays import Doubles, Indices, row_squares
 from hyperproto.regions.left_out import left_out_measures
-from hyperproto.regions.statistics import FlatStatistics, covering_radii, moments_of
+from hyperproto.regions.statistics import FlatStatistics, covering_radii, moments_of, sum_by_label
 from hyperproto.reports.text_table import TextTable, folded
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
@@ -38,7 +38,10 @@ LONGEST = 100  # and of an example
 
 @dataclass(frozen=True)
 class ClassReport:
-    """One class. `overlap` is the share of it and its nearest rival that no line between the two can tell apart."""
+    """One class. `overlap` is the share of it and its nearest rival that no line between the two can tell apart.
+
+    A class known by its name alone lies where that puts it; of its confusions nothing is known.
+    """
 
     label: Any
     count: float
@@ -101,7 +104,8 @@ class Plane:
             axes = np.vstack([axes, np.zeros((2 - len(axes), means.shape[1]))])
         examples = (stats.rows[here] - middle) @ axes.T
         labels, weights = labels[here], stats.weights[here]
-        means = moments_of(examples, labels, weights, len(classes)).mean
+        there = sum_by_label(labels, weights, len(classes))[:, None] > 0
+        means = np.where(there, moments_of(examples, labels, weights, len(classes)).mean, (means - middle) @ axes.T)
         away = np.sqrt(row_squares(examples - means[labels]))
         radii = covering_radii(away, labels, weights, len(classes), COVERED)
         return cls(classes, means, radii, examples, labels, numbers[here])
@@ -151,27 +155,40 @@ class Diagnosis:
 
 def diagnose(model: Model) -> Diagnosis:
     """Look at a classifier; it must have kept its examples."""
-    stats = model.stats
+    stats, placed = model.stats, model.placed_stats
     labels: list[Any] = model.classes.tolist()
     counts, extents = stats.count.tolist(), np.asarray(model.region_with_extent.extent_radius).tolist()
     reports = [ClassReport(*each) for each in zip(labels, counts, extents, strict=True)]
     gain = -stats.count  # if nothing better is known, the smallest class needs an example most
-    if len(labels) > 1:
-        found = Confusion(stats)
-        for n, report in enumerate(reports):
-            rival = labels[found.rival[n]]
-            overlap, saved = or_none(2 * found.error[n]), or_none(found.gain[n])
-            reports[n] = ClassReport(
-                report.label, report.count, report.extent, rival, float(found.distance[n]), overlap, saved
-            )
-        gain = gain if np.isnan(found.gain).any() else found.gain
+    filled = np.flatnonzero(model.has_examples)
+    if len(filled) > 1:
+        found = Confusion(stats if len(filled) == len(labels) else _classes_of(stats, filled))
+        for place, n in enumerate(filled):
+            rival = labels[filled[found.rival[place]]]
+            numbers = float(found.distance[place]), or_none(2 * found.error[place]), or_none(found.gain[place])
+            reports[n] = ClassReport(labels[n], counts[n], extents[n], rival, *numbers)
+        known = len(filled) == len(labels) and not np.isnan(found.gain).any()
+        gain = found.gain if known else gain
+    for n in np.flatnonzero(~model.has_examples):  # how often it is confused, examples would have to tell
+        away = np.sqrt(row_squares(placed.mean - placed.mean[n]))
+        away[n] = np.inf
+        if len(labels) > 1:
+            rival = int(away.argmin())
+            reports[n] = ClassReport(labels[n], counts[n], extents[n], labels[rival], float(away[rival]))
     return Diagnosis(
         classes=tuple(reports),
         outlying=_outlying(model, labels),
         mislabelled=_mislabelled(model, labels),
         would_gain_most=labels[int(gain.argmax())],
-        plane=Plane.of(stats, model.examples.numbers, _drawn(reports)),
+        plane=Plane.of(placed, model.examples.numbers, _drawn(reports)),
     )
+
+
+def _classes_of(stats: FlatStatistics, classes: Indices) -> FlatStatistics:
+    """The statistics of some classes, which all examples are of."""
+    labels = np.searchsorted(classes, stats.labels)
+    parts = stats.count[classes], stats.mean[classes], stats.squares[classes]
+    return FlatStatistics(*parts, stats.rows, labels, stats.weights)
 
 
 def _drawn(reports: list[ClassReport]) -> Indices:

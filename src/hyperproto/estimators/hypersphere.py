@@ -1,8 +1,9 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Real
 from operator import attrgetter
 from os import PathLike
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite
+from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils._param_validation import Interval, StrOptions, make_constraint
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
@@ -20,7 +21,7 @@ from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import storage
 from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
-from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_array, plain_labels
+from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_array, plain_labels, unlabelled_rows
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
@@ -31,6 +32,17 @@ from hyperproto.transforms import TRANSFORMS
 
 Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights
 
+
+@dataclass(frozen=True)
+class Given:
+    """What a call gives to be learned from, checked."""
+
+    batch: Batch
+    unlabelled: Floats | None
+    names: Mapping[Any, Floats]
+    declared: Collection[Any]  # labels that are classes also without an example
+
+
 HEAVIEST = 1e100  # a weight, or another number that is given: products of larger ones overflow
 FLOATS = [np.float64, np.float32]  # float32 stays as it is, anything else becomes float64
 KINDS = {"fit_mode": "fit mode", "feature_transform": "transform", "radius_distance": "radius_distance"}
@@ -38,7 +50,7 @@ GIVE = {
     "coverage": "a share between 0 and 1, such as 0.95, or None",
     "temperature": "'auto' or a number above 0",
     "prior_ratio": "a number above 0",
-    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support"), "True or False"),
+    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support", "refine"), "True or False"),
 }
 
 
@@ -66,6 +78,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         have seen any.
     radius_distance : what the radius of "paper" is a mean of beside the squared measure: "squared" distances, or
         "plain" ones (sphere only).
+    refine : move the head of "bayes" to a softmax regression that is held to it (see `hyperproto.regions.refined`);
+        slower, and mostly better, above all with unlabelled rows.
+    unlabelled_label : the label in `y` of rows that have none, such as -1; None is always one.
 
     Attributes
     ----------
@@ -114,6 +129,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         store_support: bool = True,
         prior_ratio: float = PRIOR_RATIO,
         radius_distance: str = "squared",
+        refine: bool = False,
+        unlabelled_label: Any = None,
     ) -> None:
         self.region = region
         self.fit_mode = fit_mode
@@ -127,6 +144,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.store_support = store_support
         self.prior_ratio = prior_ratio
         self.radius_distance = radius_distance
+        self.refine = refine
+        self.unlabelled_label = unlabelled_label
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "region": [str],  # a name of `hyperproto.regions.REGIONS`
@@ -141,48 +160,92 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         "store_support": ["boolean"],
         "prior_ratio": [Interval(Real, 0, None, closed="neither")],
         "radius_distance": [StrOptions(set(RADIUS_DISTANCES))],
+        "refine": ["boolean"],
+        "unlabelled_label": "no_validation",
     }
     _memory: Memory
     n_features_in_: int
     feature_names_in_: Any
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        names: Mapping[Any, Any] | None = None,
+        unlabelled: Any = None,
+    ) -> Self:
         """Fit a region to the examples of each class; one example is enough, and counts may differ.
 
-        An example of weight w counts as w examples; w need not be whole.
+        An example of weight w counts as w examples; w need not be whole. A row whose label is None, or
+        `unlabelled_label`, is an unlabelled one.
+
+        Spheres of fit_mode="bayes" also learn from `names`, a mapping from labels to vectors (D,) of what the classes
+        are called, and from `unlabelled` rows (U, D). A label that has a name and no example is a class, too. With
+        names for all classes `X` and `y` may be empty, or None.
         """
         chosen = self._chosen(fitting=True)
         form = _closed_form(chosen)
-        batch = self._batch(X, y, sample_weight, reset=True)
-        memory = Memory(batch[0].shape[1], batch[0].dtype, _scales_rows(chosen, form), self.store_support)
+        given = self._given(X, y, sample_weight, names, unlabelled, reset=True)
+        rows = given.batch[0]
+        memory = Memory(rows.shape[1], rows.dtype, _scales_rows(chosen, form), self.store_support)
+        _check_side(form, given.declared, given.unlabelled)
         memory.checked = (_VALUES(chosen), form)
         with np.errstate(over="ignore", invalid="ignore"):
-            memory.add(*batch, self._named(X))
+            self._remember(memory, given, self._named(X))
         if not memory.finite:  # as it is not if any row is not
-            assert_all_finite(batch[0], estimator_name=type(self).__name__, input_name="X")
+            assert_all_finite(rows, estimator_name=type(self).__name__, input_name="X")
+        if not memory.labels:
+            raise DataError("every row is unlabelled, and no class has a name; give a label, or names")
         self._memory = memory
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add examples, of old classes or of new ones, as if they had been there from the start.
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        names: Mapping[Any, Any] | None = None,
+        unlabelled: Any = None,
+    ) -> Self:
+        """Add examples, of old classes or of new ones, as if they had been there from the start; see `fit`.
 
-        `classes` is accepted because scikit-learn's own classifiers need it; this one does not.
+        `X` and `y` may be None where only `names` or `unlabelled` rows are added. `classes` is accepted because
+        scikit-learn's own classifiers need it; this one does not.
         """
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, sample_weight)
+            return self.fit(X, y, sample_weight, names=names, unlabelled=unlabelled)
         memory = self._memory
-        self._checked_form(memory)  # parameters may have changed
-        memory.add(*self._batch(X, y, sample_weight), self._named(X))
+        _, form = self._checked_form(memory)  # parameters may have changed
+        given = self._given(X, y, sample_weight, names, unlabelled)
+        _check_side(form, given.declared, given.unlabelled)
+        self._remember(memory, given, self._named(X))
         return self
 
     def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Take examples away as if they had never been there; a class without examples goes with them.
 
-        With `store_support` each must be one of the examples. Without it nobody can tell: what was never added can be
-        taken away too, and leaves nonsense.
+        One that was given a name stays, known by that alone. Rows whose label is None, or `unlabelled_label`, are taken
+        from the unlabelled ones. With `store_support` each must be one of the examples. Without it nobody can tell:
+        what was never added can be taken away too, and leaves nonsense.
         """
         check_is_fitted(self)
-        self._memory.forget(*self._batch(X, y, sample_weight))
+        (rows, labels, codes, weights), unlabelled = self._batch(X, y, sample_weight)
+        memory = self._memory
+        with memory.lock:
+            if unlabelled is not None:
+                memory.side.without_rows(memory.as_kept(unlabelled))  # all of them or, if one was never there, none
+            if weights is not None and not weights.all():
+                there = np.flatnonzero(weights)
+                present, codes = np.unique(codes[there], return_inverse=True)
+                rows, weights, labels = rows[there], weights[there], [labels[i] for i in present]
+            if labels:
+                memory.forget(rows, labels, codes, weights)
+            if unlabelled is not None:
+                memory.forget_unlabelled(unlabelled)
         return self
 
     def remove_class(self, label: Any) -> Self:
@@ -344,12 +407,17 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Report on every class, and on the examples that look wrong; the examples must have been kept."""
         return diagnose(self._model())
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle."""
+    def save(self, folder: str | PathLike[str], *, unlabelled: bool = False) -> None:
+        """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle.
+
+        Unlabelled rows are written only if asked for by `unlabelled`. Without them what they came to is written: the
+        classifier that is loaded gives the same answers. Examples may be added to it, but the clusters of unlabelled
+        rows stay as they are, no more rows can be added, and a refined head is refined by the examples alone.
+        """
         self._model()  # checks the settings
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         saved = storage.Saved(type(self).__name__, self._parameters(), self._memory, names, self._origin())
-        storage.write(Path(folder), saved)
+        storage.write(Path(folder), saved, None if unlabelled else lambda: self._model().learned())
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
@@ -445,6 +513,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 raise ConfigError(
                     "region or feature_transform was changed after the fit, which kept other vectors; fit again"
                 )
+            side = memory.side
+            _check_side(form, side.declared, side.rows.view if len(side.rows.view) else None)
             checked = memory.checked = (values, form)
         found: tuple[tuple[Any, ...], ClosedForm] = checked
         return found
@@ -480,8 +550,83 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             and all_in_range(X)
         )
 
-    def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
-        """Check examples; one that scikit-learn has seen before is recognised quickly."""
+    def _given(self, X: Any, y: Any, sample_weight: Any, names: Any, unlabelled: Any, reset: bool = False) -> "Given":
+        """Check all that is given to be learned from."""
+        others = None if unlabelled is None else self._others(unlabelled, reset)
+        nothing = X is None or (hasattr(X, "__len__") and len(X) == 0)
+        vectors, declared = self._name_vectors(names, []) if nothing else ({}, ())
+        if nothing and (vectors or (others is not None and not reset)):
+            if y is not None and len(y):
+                raise DataError(f"there are no rows for {len(y)} labels; give one row a label")
+            width = self._width(vectors, others, reset)
+            empty = np.empty((0, width), np.float64 if others is None else others.dtype)
+            batch: Batch = (empty, [], np.empty(0, np.intp), None)
+        else:
+            batch, found = self._batch(X, y, sample_weight, reset)
+            if found is not None:
+                others = found if others is None else np.concatenate([found, others])
+            vectors, declared = self._name_vectors(names, batch[1])
+        if others is not None and others.shape[1] != batch[0].shape[1]:
+            raise DataError(
+                f"unlabelled rows have {others.shape[1]} numbers, and the examples {batch[0].shape[1]}; "
+                "only those of one encoder go together"
+            )
+        for label, vector in vectors.items():
+            if vector.shape != (batch[0].shape[1],):
+                raise DataError(
+                    f"the name of {label!r} is an array of shape {vector.shape}; a name is a vector of "
+                    f"{batch[0].shape[1]} numbers, as the examples are"
+                )
+        return Given(batch, others, vectors, declared)
+
+    def _width(self, names: Mapping[Any, Floats], rows: Floats | None, reset: bool) -> int:
+        """How many numbers a row has, where there are no examples to tell."""
+        if not reset:
+            return self.n_features_in_
+        self.n_features_in_ = len(next(iter(names.values()))) if rows is None else rows.shape[1]
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self.n_features_in_
+
+    def _others(self, rows: Any, reset: bool) -> Floats:
+        """Check unlabelled rows; their width is looked at beside that of the examples."""
+        found: Floats = check_array(rows, dtype=FLOATS, input_name="unlabelled", estimator=self)
+        return found
+
+    def _name_vectors(self, names: Any, labels: Sequence[Any]) -> tuple[dict[Any, Floats], Collection[Any]]:
+        """Check names, and say which of them make a class of a label that has no example. `labels` have examples."""
+        if names is None:
+            return {}, ()
+        if not isinstance(names, Mapping):
+            raise DataError(f"names is a {type(names).__name__}; give a mapping from labels to vectors")
+        vectors: dict[Any, Floats] = {}
+        for given, vector in names.items():
+            label = given.item() if isinstance(given, np.generic) else given
+            if not isinstance(label, LABEL_TYPES):
+                raise DataError(f"names has a label {label!r} ({type(label).__name__}); one is a string or a number")
+            try:
+                found = np.asarray(vector, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise DataError(f"the name of {label!r} is {vector!r}; here a name is a vector of numbers") from None
+            if not np.isfinite(found).all():
+                raise DataError(f"the name of {label!r} holds a number that is not finite; give another vector")
+            vectors[label] = found
+        return vectors, vectors.keys()
+
+    def _remember(self, memory: Memory, given: "Given", items: Mapping[int, str]) -> None:
+        """Add all that was given, or nothing."""
+        with memory.lock:
+            memory.check_unlabelled(given.unlabelled)
+            if given.batch[1]:
+                memory.add(*given.batch, items)
+            if given.names or given.unlabelled is not None:
+                memory.inform(given.names, given.declared, given.unlabelled)
+
+    def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> tuple[Batch, Floats | None]:
+        """Check examples; one that scikit-learn has seen before is recognised quickly.
+
+        Rows without a label weigh nothing among them, and come a second time behind them.
+        """
         y = plain_labels(y)
         quick = None
         if not reset and self._is_plain(X):
@@ -493,7 +638,16 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             later = reset and sample_weight is None  # `fit` sees from the means whether all rows are finite
             X, y = self._validated(X, y, reset=reset, ensure_all_finite=not later)
         weights = None if sample_weight is None else _weights(sample_weight, len(X))
-        return (X, *encode(y), weights)
+        missing = unlabelled_rows(y, self.unlabelled_label)
+        if missing is None:
+            return (X, *encode(y), weights), None
+        rows = X[missing]
+        assert_all_finite(rows, estimator_name=type(self).__name__, input_name="X")
+        labels, found = encode(y[~missing]) if not missing.all() else ([], np.empty(0, np.intp))
+        codes = np.zeros(len(y), np.intp)
+        codes[~missing] = found
+        weights = np.where(missing, 0.0, 1.0 if weights is None else weights)
+        return (X, labels, codes, weights), rows
 
     def _labels_and_reject(self, classes: NDArray[Any]) -> NDArray[Any]:
         """The labels, and after them what stands for none of these."""
@@ -541,6 +695,8 @@ def _closed_form(chosen: Any) -> ClosedForm:
     options = {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
     form = ClosedForm(region, chosen.fit_mode, options)
     check_radius_distance(chosen.radius_distance, chosen.squared)
+    if chosen.refine and not (chosen.fit_mode == "bayes" and chosen.squared):
+        raise ConfigError("refine=True is for region='sphere' with fit_mode='bayes' and squared=True")
     if chosen.radius_distance != "squared" and (chosen.region, chosen.fit_mode) != ("sphere", "paper"):
         raise ConfigError("radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius")
     if not chosen.store_support:
@@ -554,6 +710,17 @@ def _closed_form(chosen: Any) -> ClosedForm:
             if needed:
                 raise ConfigError(f"store_support=False keeps no examples, but {why}, or set store_support=True")
     return form
+
+
+def _check_side(form: ClosedForm, declared: Collection[Any], unlabelled: Floats | None) -> None:
+    """Refuse names and unlabelled rows where the closed form cannot use them."""
+    if form.mode != "bayes" and (declared or unlabelled is not None):
+        raise ConfigError(
+            "names of classes and unlabelled rows are for region='sphere' with fit_mode='bayes'; "
+            f"fit_mode={form.mode!r} cannot use them"
+        )
+    if unlabelled is not None and not form.options["squared"]:
+        raise ConfigError("unlabelled rows go with the squared measure; use squared=True")
 
 
 def _scales_rows(chosen: Any, form: ClosedForm) -> bool:
@@ -576,6 +743,8 @@ def _check_parameters(chosen: Any) -> None:
             raise ConfigError(told)
 
 
-# The parameters that a model follows from; what stands for "none of these" changes nothing in it.
-PARAMETERS = tuple(name for name in HypersphereClassifier._parameter_constraints if name != "reject_label")
+# The parameters that a model follows from; what stands for "none of these", or for no label, changes nothing in it.
+PARAMETERS = tuple(
+    name for name in HypersphereClassifier._parameter_constraints if name not in ("reject_label", "unlabelled_label")
+)
 _VALUES = attrgetter(*PARAMETERS)

@@ -177,9 +177,20 @@ class FewShotClassifier(HypersphereClassifier):
         ratio: float = self._model().parameters["prior_ratio"]
         return ratio
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit a region to the examples of each class; one example is enough, and counts may differ."""
-        super().fit(X, y, sample_weight)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        names: Mapping[Any, Any] | None = None,
+        unlabelled: Any = None,
+    ) -> Self:
+        """Fit a region to the examples of each class; one example is enough, and counts may differ.
+
+        `unlabelled` are items, too; so are those whose label is None. `names` are vectors, or, among texts, texts.
+        """
+        super().fit(X, y, sample_weight, names=names, unlabelled=unlabelled)
         self.encoder_ = self.item_encoder().identity
         return self
 
@@ -206,13 +217,14 @@ class FewShotClassifier(HypersphereClassifier):
         """Report on every class, and on the examples that look wrong; the examples must have been kept."""
         return replace(super().diagnose(), items=self.examples_)
 
-    def save(self, folder: str | PathLike[str]) -> None:
+    def save(self, folder: str | PathLike[str], *, unlabelled: bool = False) -> None:
         """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle.
 
         The encoder stays where it is: its name, or the folder of its run, is written with a checksum of its weights. A
-        callable or a module is not written; `load` takes it again.
+        callable or a module is not written; `load` takes it again. Vectors of unlabelled items are written only if
+        asked for: see `HypersphereClassifier.save`.
         """
-        super().save(folder)
+        super().save(folder, unlabelled=unlabelled)
 
     @classmethod
     def load(cls, folder: str | PathLike[str], check_encoder: bool = True, *, encoder: Any = None) -> Self:
@@ -281,9 +293,13 @@ class FewShotClassifier(HypersphereClassifier):
 
     def _named(self, X: Any) -> dict[int, str]:
         """Texts or paths; pixels have no name."""
-        return {row: str(fspath(item)) for row, item in enumerate(X) if isinstance(item, str | PathLike)}
+        items = () if X is None else X
+        return {row: str(fspath(item)) for row, item in enumerate(items) if isinstance(item, str | PathLike)}
 
-    def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
+    def _others(self, rows: Any, reset: bool) -> Floats:
+        return super()._others(self._vectors(rows, not reset), reset)
+
+    def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> tuple[Batch, Floats | None]:
         check_consistent_length(X, y)  # before the long part
         return super()._batch(self._vectors(X, not reset), y, sample_weight, reset)
 

@@ -9,6 +9,8 @@ touches only its own class.
     Support     the examples themselves, where they are kept
     Snapshot    a memory at one moment; later changes do not touch it
 
+Names of classes and rows without a label are remembered beside them: see `hyperproto.estimators.side`.
+
 A memory is changed by one thread at a time, under its lock. Whoever reads takes a snapshot.
 """
 
@@ -22,13 +24,13 @@ from numpy.typing import DTypeLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from hyperproto.errors import DataError
+from hyperproto.estimators.appendable import AppendableArray, equal_rows
 from hyperproto.estimators.ranges import check_range
+from hyperproto.estimators.side import SideInformation, SideSnapshot
 from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices, shortest_plain
 from hyperproto.regions.statistics import Moments, means_of, moments_of, squares_about
 
 LABEL_TYPES = (str, int, float, bool)  # also what JSON can hold
-SLACK = 0.25  # room kept for more rows; untouched memory costs nothing
-SAME = 1e-5  # two rows that differ by less than this share of their length are one example
 LEAST = 1e-9  # a weight below this is none
 
 
@@ -61,6 +63,14 @@ def encode(y: NDArray[Any]) -> tuple[list[Any], Indices]:
             raise DataError(f"y[{row}] is {label!r} ({type(label).__name__}); a label is a string or a number")
         codes[row] = slots.setdefault(label, len(slots))
     return list(slots), codes
+
+
+def unlabelled_rows(y: NDArray[Any], label: Any = None) -> NDArray[np.bool_] | None:
+    """Which rows have no label (n,): those whose label is None, or `label`; None if all have one."""
+    if y.dtype != object and label is None:
+        return None
+    found = np.array([each is None or bool(label is not None and each == label) for each in y.tolist()], dtype=bool)
+    return found if found.any() else None
 
 
 def _encode_near(y: NDArray[Any], low: int, high: int) -> tuple[list[Any], Indices]:
@@ -133,6 +143,7 @@ class Snapshot:
     moments: Moments
     unit: bool
     examples: Examples | None
+    side: SideSnapshot
 
 
 class Memory:
@@ -147,6 +158,7 @@ class Memory:
         self.labels: list[Any] = []  # by slot
         self.slot_of: dict[Any, int] = {}
         self.support = Support(n_features, dtype) if keep else None
+        self.side = SideInformation(n_features, dtype)
         self.items: dict[int, str] = {}  # texts or paths of the examples, by their numbers, where they are known
         self._count = AppendableArray((), np.float64)
         self._mean = AppendableArray((n_features,), np.float64)
@@ -162,7 +174,8 @@ class Memory:
             order = sort_order(self.labels)
             labels = label_array(self.labels[slot] for slot in order)
             examples = None if self.support is None else self.support.snapshot()
-            return Snapshot(labels, order, self._moments(order), self.unit, examples)
+            side = self.side.snapshot(labels.tolist())
+            return Snapshot(labels, order, self._moments(order), self.unit, examples, side)
 
     @property
     def n_features(self) -> int:
@@ -187,7 +200,28 @@ class Memory:
             first = 0 if self.support is None else self.support.given
             self._add(X, labels, codes, weights)
             if items and self.support is not None:
-                self.items |= {first + row: item for row, item in items.items()}
+                kept = items if weights is None else {row: items[row] for row in items if weights[row] > 0}
+                self.items |= {first + row: item for row, item in kept.items()}
+
+    def inform(self, names: Mapping[Any, Floats], declared: Iterable[Any], rows: Floats | None) -> None:
+        """Name classes, those `declared` also if they have no example, and add rows without a label."""
+        with self.lock:
+            self.check_unlabelled(rows)
+            side = {label: self.as_kept(np.asarray(name, np.float64)[None])[0] for label, name in names.items()}
+            self.side.add_names(side, declared)
+            self.side.add_rows(None if rows is None else self.as_kept(rows))
+            self._slots(sorted(self.side.declared - {*self.labels}, key=str))
+            self._changed()
+
+    def check_unlabelled(self, rows: Floats | None) -> None:
+        """Refuse rows without a label that cannot be added."""
+        self.side.check_open(rows)
+        if rows is not None and not self.unit:
+            check_range(rows)
+
+    def as_kept(self, X: Floats) -> Floats:
+        """Rows as they are remembered."""
+        return unit_rows(X) if self.unit else X
 
     def _add(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         given, numbers = len(X), None
@@ -207,7 +241,7 @@ class Memory:
             if not self.unit:
                 kept[...] = X
         rows = unit_rows(X, out=kept) if self.unit else X
-        self.model = None
+        self._changed()
         if len(rows) == 1:
             self._add_one(int(slots[0]), rows[0], 1.0 if weights is None else float(weights[0]))
         elif fresh and kept is not None:
@@ -236,21 +270,28 @@ class Memory:
         for label in labels:
             self.check_known(label)
         self._settle()
-        rows = unit_rows(X) if self.unit else X
+        rows = self.as_kept(X)
         slots = self._slots(labels)
         if self.support is None:
             left = self._moments(slots).without(moments_of(rows, codes, weights, len(labels)))
             places = np.empty(0, dtype=np.intp)
         else:
             places, remaining, left = left_after(self.support, slots, rows, codes, weights, labels)
-        if len(self.labels) == len(labels) and not left.count.any():
+        if len(self.labels) == len(labels) and not left.count.any() and not self.side.declared:
             raise DataError("this would forget every example of every class; fit again instead")
         if self.support is not None:
             self.support.set_weights(places, remaining)
         self._put(slots, left)
-        self.model = None
-        self._drop(slots[left.count <= 0])
+        self._changed()
+        named = np.array([label in self.side.declared for label in labels])
+        self._drop(slots[(left.count <= 0) & ~named])
         self.items = self.named_examples()
+
+    def forget_unlabelled(self, X: Floats) -> None:
+        """Take rows without a label away again: all of them or, if one was never there, none."""
+        with self.lock:
+            self.side.rows.replace(self.side.without_rows(self.as_kept(X)))
+            self._changed()
 
     def remove(self, label: Any) -> None:
         """Take a class away with all its examples."""
@@ -267,6 +308,7 @@ class Memory:
             raise DataError("a classifier cannot be merged with itself: every example would count twice")
         other = other.copy()  # as it is now; two that absorb each other must not wait for each other
         with self.lock:
+            self.side.check_mergeable(other.side)
             slots = self._slots(other.labels)
             self._put(slots, self._moments(slots).merged(other._moments(np.arange(len(other.labels)))))
             if self.support is not None and other.support is not None:
@@ -274,7 +316,8 @@ class Memory:
                 theirs = other.support
                 parts = slots[theirs.slots], theirs.weights, theirs.numbers, theirs.given
                 self.support.room(theirs.rows.dtype, *parts)[...] = theirs.rows
-            self.model = None
+            self.side.absorb(other.side)
+            self._changed()
 
     def named_examples(self) -> dict[int, str]:
         """Texts or paths of the examples that are kept, by their numbers."""
@@ -287,11 +330,12 @@ class Memory:
         with self.lock:
             memory = Memory.from_tensors(self.to_tensors(), self.labels, self.unit)
             memory.items = dict(self.items)
+            memory.side = self.side.copy()
             memory.checked = self.checked
             return memory
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
-        """Everything but labels and items, as arrays by name."""
+        """Classes and examples, without labels and items, as arrays by name."""
         with self.lock:
             self._settle()
             tensors = {"count": self._count.view, "mean": self._mean.view, "squares": self._squares.view}
@@ -352,9 +396,15 @@ class Memory:
             part.keep(stays)
         if self.support is not None:
             self.support.move_slots(np.where(stays, np.cumsum(stays) - 1, -1))
+        self.side.drop(label for label, stay in zip(self.labels, stays, strict=True) if not stay)
         self.labels = [label for label, stay in zip(self.labels, stays, strict=True) if stay]
         self.slot_of = {label: slot for slot, label in enumerate(self.labels)}
+        self._changed()
+
+    def _changed(self) -> None:
+        """Drop what was derived."""
         self.model = None
+        self.side.changed()
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self.copy())  # which nobody changes while it is written
@@ -509,66 +559,10 @@ def left_after(
 
 def _take(kept: Floats, left: Doubles, row: Floats, count: float, name: str) -> None:
     """Take `row`, `count` times, off the weights `left` of the rows that are equal to it."""
-    away = kept - row
-    distance2 = np.einsum("ij,ij->i", away, away)
-    same = np.flatnonzero((distance2 <= SAME**2 * (row @ row)) & (left > 0))
-    for place in same[np.argsort(distance2[same], kind="stable")]:
+    for place in equal_rows(kept, row, left > 0):
         taken = min(left[place], count)
         left[place] -= taken
         count -= taken
         if count < LEAST:
             return
     raise DataError(f"{name} is not among the examples, or not that often; nothing was forgotten")
-
-
-class AppendableArray:
-    """An array whose first axis grows. `view` is what it holds now; appending may move it, so take it afresh."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        self._buffer: NDArray[Any] = np.empty((0, *shape), dtype)
-        self.size = 0
-
-    @property
-    def view(self) -> NDArray[Any]:
-        """The rows so far; writing to them writes here."""
-        return self._buffer[: self.size]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the rows."""
-        return self._buffer.dtype
-
-    def room(self, rows: int) -> NDArray[Any]:
-        """Append `rows` rows that hold anything, and return them to be written to."""
-        needed = self.size + rows
-        if needed > len(self._buffer):
-            larger = np.empty((needed + int(SLACK * needed) + 8, *self._buffer.shape[1:]), self.dtype)
-            larger[: self.size] = self.view
-            self._buffer = larger
-        start, self.size = self.size, needed
-        return self._buffer[start:needed]
-
-    def append(self, values: NDArray[Any]) -> None:
-        """Append rows."""
-        self.room(len(values))[...] = values
-
-    def keep(self, which: NDArray[np.bool_]) -> None:
-        """Keep only these rows, in their order."""
-        self.replace(self.view[which])
-
-    def replace(self, values: NDArray[Any]) -> None:
-        """Hold other rows, in another buffer; views of the old one stay as they were."""
-        self._buffer, self.size = values, len(values)
-
-    def widen(self, dtype: DTypeLike) -> None:
-        """Change the type of the rows if `dtype` needs more room than theirs."""
-        wider = np.promote_types(self.dtype, dtype)
-        if wider != self.dtype:
-            self._buffer = self.view.astype(wider)
-
-    def __getstate__(self) -> NDArray[Any]:
-        return self.view.copy()  # without the room
-
-    def __setstate__(self, state: NDArray[Any]) -> None:
-        self._buffer = state if state.flags.writeable else state.copy()  # joblib may give a file to be read only
-        self.size = len(state)

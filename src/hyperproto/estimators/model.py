@@ -20,6 +20,7 @@ from hyperproto.estimators.confidence import (
     support_temperature,
 )
 from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, unit_rows
+from hyperproto.estimators.side import Learned
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats
 from hyperproto.regions.left_out import LeftOut
@@ -38,8 +39,8 @@ class Model:
 
     def __init__(self, memory: Snapshot, form: ClosedForm, parameters: Mapping[str, Any]) -> None:
         self.memory = memory
-        self.form = form
         self.parameters = parameters
+        self._plain_form = form
         self.centered = parameters["feature_transform"] == "center-unit"
         self._casts: dict[tuple[str, np.dtype[Any]], LinearForm] = {}
 
@@ -49,10 +50,36 @@ class Model:
         return self.memory.labels
 
     @cached_property
+    def has_examples(self) -> NDArray[np.bool_]:
+        """Which classes do (N,); the others are known by their names alone."""
+        found: NDArray[np.bool_] = self.memory.moments.count > 0
+        return found
+
+    @cached_property
     def mean(self) -> Doubles:
-        """What "center-unit" subtracts: the mean of the class means, since counts differ."""
-        mean: Doubles = self.memory.moments.mean.mean(axis=0)
+        """What "center-unit" subtracts: the mean of the class means, since counts differ; without any, of the names."""
+        means, names = self.memory.moments.mean[self.has_examples], self.memory.side.names
+        mean: Doubles = means.mean(axis=0) if len(means) or names is None else names.mean(axis=0)
         return mean
+
+    @cached_property
+    def form(self) -> ClosedForm:
+        """How the region is fitted: with names and unlabelled rows, where there are any and the form can use them."""
+        form, side = self._plain_form, self.memory.side
+        if form.mode != "bayes":
+            return form
+        known: dict[str, Any] = {}
+        if side.names is not None:
+            known |= {"names": self.prepare(side.names), "named": side.named}
+        if side.unlabelled is not None:
+            known["unlabelled"] = self.prepare(side.unlabelled)
+        elif side.learned is not None:
+            clusters = side.clusters(self.classes.tolist(), self.memory.moments.mean.shape[1])
+            assert clusters is not None
+            known["clusters"] = clusters if self.origin is None else replace(clusters, mean=clusters.mean - self.origin)
+            if side.learned.head is not None:
+                known["refine"] = False  # it was, and the outcome is stored
+        return replace(form, options={**form.options, **known})
 
     @property
     def examples(self) -> Examples:
@@ -64,7 +91,10 @@ class Model:
     @cached_property
     def origin(self) -> Doubles | None:
         """Where prepared rows are measured from, if the examples lie far from 0: squares then keep their digits."""
-        return None if self.centered or self.memory.unit else far_middle(self.memory.moments)
+        if self.centered or self.memory.unit or not self.has_examples.any():
+            return None
+        moments = self.memory.moments
+        return far_middle(Moments(*(part[self.has_examples] for part in vars(moments).values())))
 
     @cached_property
     def moments(self) -> Moments:
@@ -73,13 +103,48 @@ class Model:
             stats = self.stats
             return Moments(stats.count, stats.mean, stats.squares)
         moments = self.memory.moments
-        return moments if self.origin is None else replace(moments, mean=moments.mean - self.origin)
+        if self.origin is None:
+            return moments
+        return replace(moments, mean=np.where(self.has_examples[:, None], moments.mean - self.origin, 0.0))
 
     @property
     def means(self) -> Doubles:
-        """The mean of each class (N, D), after the feature transform."""
-        mean: Doubles = np.asarray(self.moments.mean)
+        """The mean of each class (N, D), after the feature transform; without examples, where its name puts it."""
+        mean: Doubles = np.asarray(self.placed.mean)
         return mean if self.origin is None else mean + self.origin
+
+    @cached_property
+    def placed(self) -> Moments:
+        """The same, where a class known by its name alone has one example: the place that the name gives."""
+        moments = self.moments
+        if self.has_examples.all():
+            return moments
+        return Moments(self._counted_once(moments.count), self._with_prior_means(moments.mean), moments.squares)
+
+    def _counted_once(self, count: Doubles) -> Doubles:
+        found: Doubles = np.where(self.has_examples, count, 1.0)
+        return found
+
+    def _with_prior_means(self, mean: Doubles) -> Doubles:
+        """Means (N, D), with the centres of classes that have no examples, which is what their names come to."""
+        center = self.posterior_centers
+        if center is None:
+            raise ConfigError(
+                "some classes are known by their names alone, and only region='sphere' with fit_mode='bayes' can place "
+                "them; give examples of them, or fit so"
+            )
+        found: Doubles = np.where(self.has_examples[:, None], mean, center)
+        return found
+
+    @cached_property
+    def posterior_centers(self) -> Doubles | None:
+        """Where names and unlabelled rows put the classes (N, D), before any whitening; None if there are none."""
+        region: Any = self.region
+        knowledge = getattr(region, "knowledge", None)
+        if knowledge is None:
+            return None
+        center: Doubles = knowledge.center(self.moments.mean, self.moments.count, region.ratio)
+        return center
 
     @cached_property
     def stats(self) -> FlatStatistics:
@@ -93,9 +158,34 @@ class Model:
         return FlatStatistics.of(rows, labels, examples.weights, moments)
 
     @cached_property
+    def placed_stats(self) -> FlatStatistics:
+        """The same with the examples."""
+        if self.has_examples.all():
+            return self.stats
+        return replace(self.stats, count=self.placed.count, mean=self.placed.mean)
+
+    @cached_property
     def region(self) -> Region:
         """The fitted region; a cone that needs no examples has no extent here."""
-        return self.form.fit(self.stats if self.centered or self.form.needs_examples else self.moments)
+        region: Any = self.form.fit(self.stats if self.centered or self.form.needs_examples else self.moments)
+        learned = self.memory.side.learned
+        if learned is not None and self.form.mode == "bayes":
+            if learned.head is not None:
+                region = replace(region, center=learned.head[0], bias_radius=learned.head[1], is_refined=True)
+            region = replace(region, folds=learned.folds)
+        return region  # type: ignore[no-any-return]
+
+    def learned(self) -> Learned | None:
+        """What unlabelled rows came to, for a model that is stored without them; None if there are none."""
+        region: Any = self.region
+        if self.memory.side.unlabelled is None or region.knowledge is None or region.knowledge.clusters is None:
+            return self.memory.side.learned
+        clusters = region.knowledge.clusters
+        mean = clusters.mean if self.origin is None else clusters.mean + self.origin
+        each = zip(self.classes.tolist(), zip(mean, clusters.worth.tolist(), strict=True), strict=True)
+        folds = region.heads_left_out(self.left_out, self.form) if self.left_out.has_siblings.any() else None
+        head = (region.center, region.bias_radius) if region.is_refined else None
+        return Learned(dict(each), float(clusters.spread), float(clusters.dim), head, folds)
 
     @property
     def region_in_place(self) -> Region:
@@ -115,7 +205,7 @@ class Model:
     @cached_property
     def squared_distances(self) -> LinearForm:
         """Squared distances to the means."""
-        return LinearForm.of_distances(self.moments.mean, middle=self.moments.mean.mean(axis=0))
+        return LinearForm.of_distances(self.placed.mean, middle=self.placed.mean.mean(axis=0))
 
     @cached_property
     def left_out(self) -> LeftOut:
@@ -133,17 +223,18 @@ class Model:
                 "give temperature a number, or set store_support=True"
             )
         directions = self.centered or self.memory.unit
-        return support_temperature(self.left_out, self.region, self.form, self.parameters["prior_ratio"], directions)
+        prior = self.parameters["prior_ratio"], directions, self.posterior_centers
+        return support_temperature(self.left_out, self.region, self.form, *prior)
 
     @cached_property
     def scale(self) -> Doubles:
         """How far from its mean an example of each class usually lies (N,)."""
-        return class_scales(self.moments)
+        return class_scales(self.placed)
 
     @cached_property
     def conformal(self) -> Conformal:
-        """The scores that "none of these" rests on."""
-        return Conformal(self.left_out)
+        """The scores that "none of these" rests on: distances to means of examples, whatever else is known."""
+        return Conformal(self.left_out if self.has_examples.all() else LeftOut(self.placed_stats))
 
     @cached_property
     def thresholds(self) -> Doubles:
@@ -172,7 +263,8 @@ class Model:
             return Expected(None, None, None, way, 0, "store_support=False keeps no examples to leave out")
         sets = None if coverage is None else plausible_sets(self.conformal, self.thresholds)
         accuracy, number = left_out_accuracy(self.left_out, self.region, self.form)
-        reason = "" if number else "every class has one example, and none can be left out"
+        alone = "every class has one example, and none can be left out"
+        reason = "" if number else alone if self.has_examples.any() else "there are no examples to leave out"
         return Expected(
             accuracy,
             None if sets is None else sets.set_size,

@@ -11,7 +11,7 @@ others: a model that loads is one that `fit` could have made.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,14 +25,19 @@ from numpy.typing import NDArray
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.memory import LABEL_TYPES, Memory
+from hyperproto.estimators.side import Learned
 from hyperproto.files import atomic_write, json_checksum, lock, read_bytes, read_json
 from hyperproto.regions.arrays import SHORTEST
 from hyperproto.regions.statistics import moments_of, sum_by_label
 
 FORMAT = "hyperproto-estimator/1"
+SIDE_FORMAT = "hyperproto-estimator/2"  # with names of classes or unlabelled rows
 HEAD = "model.json"
 AGAIN = "take it from a copy, or fit and save again"
 LONGEST_WAIT = 600.0  # seconds for which a writer waits for others
+CLUSTERS = {"cluster_mean", "cluster_worth", "cluster_rows"}
+HEADS, FOLDS = {"head_center", "head_radius"}, {"fold_fold", "fold_weights", "fold_bias"}
+SIDE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS}
 STATISTICS, EXAMPLES = ("count", "mean", "squares"), ("rows", "slots", "weights", "numbers", "given")
 ROUNDING, LOOSE_ROUNDING = 1e-6, 1e-4  # of statistics that were updated many times; of squares, from float32 rows
 Tensors = Mapping[str, NDArray[Any]]
@@ -64,16 +69,17 @@ def model_lock(folder: str | PathLike[str], timeout: float = LONGEST_WAIT) -> It
         yield
 
 
-def write(folder: Path, saved: Saved) -> None:
-    """Write a model, when no other process does."""
+def write(folder: Path, saved: Saved, learned: Callable[[], Learned | None] | None = None) -> None:
+    """Write a model, when no other process does; unlabelled rows, or what they came to where `learned` tells that."""
     memory = saved.memory
     with memory.lock:  # other threads may be adding to it
-        content = _safetensors().save(memory.to_tensors())
         labels, items = list(memory.labels), memory.named_examples()
+        side = memory.side.to_tensors(labels, learned is None, memory.side.learned if learned is None else learned())
+        content = _safetensors().save({**memory.to_tensors(), **contiguous(side)})
     digest = sha256(content).hexdigest()
     file_name = f"tensors-{digest[:16]}.safetensors"
     head = {
-        "format": FORMAT,
+        "format": SIDE_FORMAT if side else FORMAT,
         "hyperproto": hyperproto.__version__,
         "kind": saved.kind,
         "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
@@ -128,21 +134,26 @@ def read(folder: Path) -> Saved:
     except Exception as error:  # whatever a reader makes of damage
         raise DataError(f"{path}: not readable as safetensors ({error}); {AGAIN}") from None
     items = dict(head["items"] or [])
-    _refuse(path, _tensors_problems(tensors, len(head["classes"]), head["unit"], items))
-    names, size = head["feature_names"], tensors["mean"].shape[1]
+    side = {name: tensors.pop(name) for name in sorted(SIDE & {*tensors})}
+    way, size = len(head["classes"]), (0, *tensors.get("mean", np.empty(0)).shape)[-1]
+    _refuse(path, _side_problems(side, way, size, tensors, head["unit"]))
+    _refuse(path, _tensors_problems(tensors, way, head["unit"], items, _declared(side)))
+    names = head["feature_names"]
     if names is not None and len(names) != size:
         raise DataError(f"{folder / HEAD}: {len(names)} names for {size} features; {AGAIN}")
     memory = Memory.from_tensors(tensors, head["classes"], head["unit"])
     memory.items = items
+    memory.side.take_tensors(side, head["classes"])
     return Saved(head["kind"], head["parameters"], memory, names, head["encoder"])
 
 
-def read_checked(path: Path, form: str, kind: str) -> dict[str, Any]:
+def read_checked(path: Path, form: str | tuple[str, ...], kind: str) -> dict[str, Any]:
     """Read a JSON file of this format whose checksum is right; `kind` is what the folder holds, in words."""
+    forms = (form,) if isinstance(form, str) else form
     head = read_json(path, missing=f"a saved {kind} is a folder with a {path.name} in it", damaged=AGAIN)
     found = head.get("format") if isinstance(head, dict) else None
-    if found != form:
-        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {form!r}")
+    if found not in forms:
+        raise DataError(f"{path}: format {found!r}; this version of hyperproto reads {' and '.join(map(repr, forms))}")
     if head.pop("checksum", None) != json_checksum(head):
         raise DataError(f"{path}: was changed after it was saved; {AGAIN}")
     return head  # type: ignore[no-any-return]
@@ -160,7 +171,7 @@ def identity_problems(encoder: Any) -> Iterator[str]:
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
-    head = read_checked(folder / HEAD, FORMAT, "classifier")
+    head = read_checked(folder / HEAD, (FORMAT, SIDE_FORMAT), "classifier")
     _refuse(folder / HEAD, _head_problems(head))
     return head
 
@@ -205,8 +216,63 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _tensors_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[int, str]) -> Iterator[str]:
-    """Say what is wrong with the tensors of a memory of `way` classes, alone and together."""
+def contiguous(tensors: Tensors) -> dict[str, NDArray[Any]]:
+    """Arrays as safetensors writes them: it takes no views with gaps."""
+    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+
+
+def _declared(side: Tensors) -> list[int]:
+    """The classes that need no example."""
+    return side["named"][side["declared"] > 0].tolist() if "names" in side else []
+
+
+def _side_problems(side: Tensors, way: int, size: int, tensors: Tensors, unit: bool) -> Iterator[str]:
+    """Say what is wrong with names, unlabelled rows or what they came to, alone and together."""
+    for group in ({"names", "named", "declared"}, CLUSTERS, HEADS, FOLDS):
+        if group & {*side} and not group <= {*side}:
+            yield f"holds {', '.join(sorted(group & {*side}))} without {', '.join(sorted(group - {*side}))}"
+    if ((HEADS | FOLDS) & {*side} and not {*side} >= CLUSTERS) or ("unlabelled" in side and CLUSTERS & {*side}):
+        yield "holds clusters beside unlabelled rows, or a head without either"
+    number, rows = (*side.get("named", np.empty(0)).shape, 0)[0], (*side.get("unlabelled", np.empty(0)).shape, 0)[0]
+    examples, folds = (
+        (*tensors.get("slots", np.empty(0)).shape, 0)[0],
+        (*side.get("fold_bias", np.empty(0)).shape, 0)[0],
+    )
+    shapes: dict[str, tuple[int, ...]] = {"names": (number, size), "named": (number,), "declared": (number,)}
+    shapes |= {"unlabelled": (rows, size), "cluster_mean": (way, size), "cluster_worth": (way,), "cluster_rows": (2,)}
+    shapes |= {"head_center": (way, size), "head_radius": (way,), "fold_fold": (examples,)}
+    shapes |= {"fold_weights": (folds, size, way), "fold_bias": (folds, way)}
+    for name, tensor in side.items():
+        kinds = "i8" if name in ("named", "declared", "fold_fold") else "f4 f8" if name == "unlabelled" else "f8"
+        if tensor.shape != shapes[name] or not tensor.size or tensor.dtype.str[1:] not in kinds.split():
+            yield f"{name!r} is of type {tensor.dtype} and shape {tensor.shape}, not {shapes[name]}, or nothing in it"
+        if not np.isfinite(tensor).all():
+            yield f"{name!r} holds numbers that are not finite"
+    for name in sorted({"names", "unlabelled"} & {*side} if unit else ()):
+        if not _has_unit_rows(side[name]):
+            yield f"{name!r} are not of length 1"
+    if "named" in side:
+        slots = side["named"]
+        if (
+            (np.diff(slots) <= 0).any()
+            or slots[0] < 0
+            or slots[-1] >= way
+            or not np.isin(side["declared"], (0, 1)).all()
+        ):
+            yield "names classes that there are not, or one twice"
+    if "cluster_mean" in side and ((side["cluster_worth"] < 0).any() or (side["cluster_rows"] < 0).any()):
+        yield "a cluster is worth less than nothing"
+    if "fold_fold" in side and ((side["fold_fold"] < 0) | (side["fold_fold"] >= folds)).any():
+        yield "an example is in a fold that there is not"
+
+
+def _tensors_problems(
+    tensors: Tensors, way: int, unit: bool, items: Mapping[int, str], declared: Sequence[int]
+) -> Iterator[str]:
+    """Say what is wrong with the tensors of a memory of `way` classes, alone and together.
+
+    Classes that were `declared` by a name may have no examples.
+    """
     kept = "rows" in tensors
     expected = {*STATISTICS, *(EXAMPLES if kept else ())}
     if set(tensors) != expected:
@@ -218,15 +284,18 @@ def _tensors_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[int
         number = (*tensors["rows"].shape, 0)[0]
         shapes |= {"rows": (number, size), "given": (1,)} | dict.fromkeys(("slots", "weights", "numbers"), (number,))
         kinds |= dict.fromkeys(("slots", "numbers", "given"), "i8") | {"weights": "f8", "rows": "f4 f8"}
+    nameless = len(set(declared)) < way
     for name in shapes:
         tensor = tensors[name]
-        if tensor.shape != shapes[name] or not tensor.size:
+        if tensor.shape != shapes[name] or not (tensor.size or (name in EXAMPLES and not nameless)):
             yield f"{name!r} has shape {tensor.shape}, not {shapes[name]}, or nothing in it"
         if tensor.dtype.str[1:] not in kinds[name].split():
             yield f"{name!r} is of type {tensor.dtype}"
         if not np.isfinite(tensor).all():
             yield f"{name!r} holds numbers that are not finite"
-    if (tensors["count"] <= 0).any() or (tensors["squares"] < 0).any():
+    needed = np.ones(way, dtype=bool)
+    needed[list(declared)] = False
+    if (tensors["count"][needed] <= 0).any() or (tensors["count"] < 0).any() or (tensors["squares"] < 0).any():
         yield "a class has no examples, or a negative scatter"
     if kept:
         yield from _examples_problems(tensors, way, unit, items)
@@ -240,21 +309,27 @@ def _examples_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[in
     count, mean, squares = (tensors[name] for name in STATISTICS)
     if ((slots < 0) | (slots >= way)).any() or (weights <= 0).any():
         yield "an example has no class, or no weight"
+    if not len(numbers):
+        return
     if numbers[0] < 0 or (np.diff(numbers) <= 0).any() or numbers[-1] >= tensors["given"][0]:
         yield "examples are not numbered in their order"
     if not items.keys() <= set(numbers.tolist()):
         yield "names examples that it does not hold"
-    length = np.linalg.norm(rows, axis=1)
-    if unit and (np.abs(length - 1)[length >= SHORTEST] > LOOSE_ROUNDING).any():
+    if unit and not _has_unit_rows(rows):
         yield "examples are not of length 1"
     if not np.allclose(sum_by_label(slots, weights, way), count, rtol=ROUNDING, atol=0):
         yield "the counts of classes are not those of their examples"
     found = moments_of(rows, slots, weights, way)
     if (np.abs(found.mean - mean) > ROUNDING * np.abs(rows).max()).any():
         yield "the means of classes are not those of their examples"
-    tolerance = LOOSE_ROUNDING * squares + ROUNDING * count * length.max() ** 2
+    tolerance = LOOSE_ROUNDING * squares + ROUNDING * count * np.linalg.norm(rows, axis=1).max() ** 2
     if (np.abs(found.squares - squares) > tolerance).any():
         yield "the scatter of classes is not that of their examples"
+
+
+def _has_unit_rows(rows: NDArray[Any]) -> bool:
+    length = np.linalg.norm(rows, axis=1)
+    return not (np.abs(length - 1)[length >= SHORTEST] > LOOSE_ROUNDING).any()
 
 
 def _safetensors() -> Any:

@@ -1,13 +1,18 @@
 """FewShotTextClassifier: a handful of labelled texts to a classifier; TextEncoder: texts to vectors."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Self
 
-from hyperproto.errors import DataError
-from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
-from hyperproto.estimators.storage import Saved
+import numpy as np
+
+from hyperproto.data.names import label_text
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.items import AUTO, FewShotClassifier, ItemEncoder
+from hyperproto.estimators.storage import AGAIN, Saved
+from hyperproto.regions.arrays import Floats
 
 
 class TextEncoder(ItemEncoder):
@@ -108,6 +113,9 @@ class FewShotTextClassifier(FewShotClassifier):
     Parameters
     ----------
     encoder, max_length, pooling, prompt, prompt_name, progress, cache : see `TextEncoder`.
+    names : what the classes are called, which counts the more the fewer examples there are, and for nothing where it
+        says nothing of them. "auto": the labels themselves, in words (see `label_words`), for fit_mode="bayes". A
+        mapping from labels to texts: these; a label in it is a class without any example. None: no names.
     settings : those of `HypersphereClassifier`: region, fit_mode, feature_transform, coverage and so on.
 
     Examples
@@ -128,9 +136,11 @@ class FewShotTextClassifier(FewShotClassifier):
         prompt_name: str | None = None,
         progress: bool = False,
         cache: bool = True,
+        names: str | Mapping[Any, str] | None = AUTO,
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
+        self.names = names
         self.encoder = encoder
         self.max_length = max_length
         self.pooling = pooling
@@ -144,7 +154,67 @@ class FewShotTextClassifier(FewShotClassifier):
         own = ("max_length", "pooling", "prompt", "prompt_name", "progress", "cache")
         return TextEncoder(self.encoder, **{name: getattr(self, name) for name in own})
 
+    def _name_vectors(self, names: Any, labels: Sequence[Any]) -> tuple[dict[Any, Floats], Collection[Any]]:
+        """Encode what the classes are called: `names` of the call, or else those of the parameter."""
+        given = self.names if names is None else names
+        if given is None:
+            return {}, ()
+        if isinstance(given, Mapping):
+            texts = {label: text for label, text in given.items() if isinstance(text, str)}
+            vectors, _ = super()._name_vectors(
+                {label: name for label, name in given.items() if label not in texts}, labels
+            )
+            declared: Collection[Any] = given.keys()
+        elif given == AUTO:
+            wanted = labels if (self.region, self.fit_mode) == ("sphere", "bayes") else ()
+            texts, vectors, declared = {label: label_words(label) for label in wanted}, {}, ()
+            texts = {label: text for label, text in texts.items() if text}
+        else:
+            raise ConfigError(f"names={given!r}: give 'auto', a mapping from labels to texts, or None")
+        for label, text in texts.items():
+            if problem := text_problem(text):
+                raise DataError(f"the name of {label!r} {problem}")
+        if texts:
+            encoded = self._vectors(list(texts.values()), False).astype(np.float64)
+            vectors |= dict(zip((_plain(label) for label in texts), encoded, strict=True))
+        return vectors, [_plain(label) for label in declared]
+
+    def _parameters(self) -> dict[str, Any]:
+        """As they are; names as pairs, since the keys of a JSON object are strings."""
+        names = (
+            [[_plain(label), text] for label, text in self.names.items()] if isinstance(self.names, Mapping) else None
+        )
+        return super()._parameters() | ({} if names is None else {"names": names})
+
     @classmethod
     def _from_saved(cls, folder: str | PathLike[str], saved: Saved) -> Self:
-        """Make the classifier that was read; where it says nothing of pooling, it was fitted before there was any."""
-        return super()._from_saved(folder, replace(saved, parameters={"pooling": "plain", **saved.parameters}))
+        """Make the classifier that was read; where it says nothing of pooling or names, it was fitted before them."""
+        parameters = {"pooling": "plain", "names": None, **saved.parameters}
+        if isinstance(parameters["names"], list):
+            try:
+                parameters["names"] = dict(parameters["names"])
+            except (TypeError, ValueError):
+                raise DataError(f"{folder}: its names are no pairs of labels and texts; {AGAIN}") from None
+        return super()._from_saved(folder, replace(saved, parameters=parameters))
+
+
+def label_words(label: Any) -> str:
+    """A label in words, or "" if it is none: a number, an id, a single letter.
+
+    >>> [label_words(label) for label in ("card_arrival", "CardArrival", "HTTPError", 3, "P131", "n01532829", "b")]
+    ['card arrival', 'card arrival', 'HTTP error', '', '', 'house finch', '']
+    """
+    if not isinstance(label, str):
+        return ""
+    pieces = label_text(label).split()
+    words = [part for piece in pieces for part in (_CAMEL.sub(" ", piece).split() if piece.isalpha() else [piece])]
+    if len(words) > len(pieces):  # a word in the middle of a sentence has no capital
+        words = [word if word.isupper() else word.lower() for word in words]
+    return " ".join(words) if any(len(word) > 1 and word.isalpha() for word in words) else ""
+
+
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label

@@ -341,22 +341,18 @@ def distances_left_out(
 ) -> Doubles:
     """||A x - centre||^2 of the examples `index` to every class (B, N), each left out, without refitting. NumPy only.
 
-    Means, counts, m and the whitening are those without the example; k, g and the clusters, which all examples estimate
-    together, are taken as they are. With y_n = z_n - g P_n (z_n the mean with the cluster) and M their mean, weighted
-    by w_n, the centre of another class is C_m + (1 - w_m) (M' - M), M' being the mean without the example.
+    Names take part, clusters of unlabelled rows do not: they would remember the example. Means, counts, m and the
+    whitening are those without the example; k and g, which all examples estimate together, are taken as they are. With
+    y_n = z_n - g P_n and M their mean, weighted by w_n, the centre of another class is C_m + (1 - w_m) (M' - M), M'
+    being the mean without the example.
     """
     stats, own, at, k = out.stats, out.own(index), np.arange(len(index)), float(ratio)
-    worth = np.zeros(len(stats.count)) if knowledge.clusters is None else knowledge.clusters.worth
-    weight, y, along, center, middle, cluster = out.kept("known", knowledge, lambda: _fixed(out, knowledge, whiten, k))
-    r, total = whiten(stats.residual[index]), weight.sum()  # (B, D)
+    weight, y, along, center, middle = out.kept("known", knowledge, lambda: _from_names(out, knowledge, whiten, k))
+    r, rest = whiten(stats.residual[index]), out.rest[index]  # (B, D), (B,)
     x = whiten(stats.mean[own] + stats.residual[index]) - middle
-
-    rest, there = out.rest[index], out.rest[index] + worth[own]
-    mean = whiten(stats.mean[own]) - out.step[index, None] * r
-    both = (rest[:, None] * mean + worth[own][:, None] * cluster[own]) / np.maximum(there, EMPTY)[:, None]
-    mine = both - along[own] - middle  # y of the own class without the example, from M
-    weight_left = there / (there + k)
-    left = total - weight[own] + weight_left
+    mine = y[own] - out.step[index, None] * r - middle  # y of the own class without the example, from M
+    weight_left = rest / (rest + k)
+    left = weight.sum() - weight[own] + weight_left
     step = (weight_left[:, None] * mine - weight[own][:, None] * (y[own] - middle)) / left[:, None]  # M' - M
 
     lag, from_middle = 1 - weight, center - middle  # (N,), (N, D)
@@ -372,13 +368,9 @@ def distances_left_out(
     return found
 
 
-def _fixed(out: LeftOut, knowledge: Knowledge, whiten: Whitening, k: float) -> tuple[Doubles, ...]:
-    """Weights, y, g P, centres, M and clusters of all examples, whitened."""
-    stats, clusters = out.stats, knowledge.clusters
-    believed, along = knowledge.believed(stats.count), float(knowledge.strength) * whiten(knowledge.names)
-    cluster = np.zeros_like(stats.mean) if clusters is None else whiten(clusters.mean)
-    mean = whiten(stats.mean)
-    both = mean if clusters is None else _joined(mean, stats.count, cluster, clusters.worth)
-    weight, y = believed / (believed + k), both - along
+def _from_names(out: LeftOut, knowledge: Knowledge, whiten: Whitening, k: float) -> tuple[Doubles, ...]:
+    """Weights, y, g P, centres and M of all examples, whitened."""
+    stats, along = out.stats, float(knowledge.strength) * whiten(knowledge.names)
+    weight, y = stats.count / (stats.count + k), whiten(stats.mean) - along
     middle = _weighted(weight, y)
-    return weight, y, along, along + middle + weight[:, None] * (y - middle), middle[0], cluster
+    return weight, y, along, along + middle + weight[:, None] * (y - middle), middle[0]

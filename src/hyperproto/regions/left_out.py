@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.regions.arrays import Doubles, Indices, row_squares
+from hyperproto.regions.arrays import Doubles, Floats, Indices, row_squares
 from hyperproto.regions.statistics import FlatStatistics, Moments, moments_of, pooled_scatter
 
 if TYPE_CHECKING:
@@ -175,23 +175,35 @@ def measures_by_refitting(out: LeftOut, index: Indices, form: "ClosedForm") -> D
     return np.concatenate(found)
 
 
-def measures_by_folds(out: LeftOut, index: Indices, form: "ClosedForm") -> Doubles:
-    """The measure of the examples `index` to every class (B, N): FOLDS fits, each to the examples of the other folds.
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """Linear heads, each fitted without the examples of one fold, for regions that no closed form leaves one out of."""
 
-    The examples of a class go to the folds in turn, so that a class loses about a fifth of them, and one that has two
-    never loses both.
-    """
-    stats = out.stats
-    folds, fitted = out.kept("folds", form, lambda: (_folds(stats), {}))
-    measures = np.empty((len(index), len(stats.count)))
-    for fold in np.unique(folds[index]):
-        if fold not in fitted:
-            kept = folds != fold
+    fold: Indices  # (S,) of each example
+    weights: Doubles  # (FOLDS, D, N)
+    bias: Doubles  # (FOLDS, N)
+
+    @classmethod
+    def fit(cls, stats: FlatStatistics, form: "ClosedForm") -> "Folds":
+        """Fit `form`, whose region must be linear, to all examples but those of each fold.
+
+        The examples of a class go to the folds in turn, so that a class loses about one in FOLDS of them, and one that
+        has two never loses both.
+        """
+        fold, forms = _folds(stats), []
+        for each in range(FOLDS):
+            kept = fold != each
             others = stats.rows[kept], stats.labels[kept], stats.weights[kept]
-            fitted[fold] = form.fit(FlatStatistics.of(*others, moments_of(*others, len(stats.count))))
-        here = folds[index] == fold
-        measures[here] = fitted[fold].measure(stats.rows[index[here]].astype(np.float64), **form.region.measure_options)
-    return measures
+            forms.append(form.fit(FlatStatistics.of(*others, moments_of(*others, len(stats.count)))).linear())
+        return cls(fold, np.stack([form.weights for form in forms]), np.stack([form.bias for form in forms]))
+
+    def measures(self, rows: Floats, index: Indices) -> Doubles:
+        """The measure of the examples `index` to every class (B, N), up to a number that all classes share."""
+        measures = np.empty((len(index), self.bias.shape[1]))
+        for each in np.unique(self.fold[index]):
+            here = self.fold[index] == each
+            measures[here] = -(rows[index[here]].astype(np.float64) @ self.weights[each] + self.bias[each])
+        return measures
 
 
 def _folds(stats: FlatStatistics) -> Indices:

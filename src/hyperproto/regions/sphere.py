@@ -12,7 +12,7 @@ from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, radii_left_out
 from hyperproto.regions.known import Clusters, Knowledge, fit_known
 from hyperproto.regions.known import distances_left_out as known_distances_left_out
-from hyperproto.regions.left_out import LeftOut, measures_by_folds
+from hyperproto.regions.left_out import Folds, LeftOut
 from hyperproto.regions.refined import refine as refine_head
 from hyperproto.regions.statistics import (
     MEAN_DISTANCE,
@@ -50,6 +50,7 @@ class Sphere(Region):
     gain: Array = None  # (...) how strongly A whitens, see `hyperproto.regions.whitening`
     knowledge: Knowledge | None = None  # what names and unlabelled rows said, if there were any
     is_refined: bool = False  # whether centres and radii are those of a refined head
+    folds: Folds | None = None  # by which examples are left out, if it is not known how to find them
 
     def __post_init__(self) -> None:
         """A sphere built without a radius is a point."""
@@ -134,6 +135,8 @@ class Sphere(Region):
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
         informed = not (names is None and unlabelled is None and clusters is None)
+        if (unlabelled is not None or clusters is not None or refine) and not squared:
+            raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
         if (informed or refine) and mode != "bayes":
             what = "names and unlabelled rows are" if informed else "refine is"
             raise ConfigError(f"{what} for the fit mode 'bayes'; {mode!r} cannot use it")
@@ -159,8 +162,9 @@ class Sphere(Region):
 
     @classmethod
     def options(cls, mode: str) -> tuple[str, ...]:
-        """The forms of the measure, the reading of eq. 3, and the prior of "bayes"."""
-        return ("squared", "radius_distance", "prior_ratio") if mode == "bayes" else ("squared", "radius_distance")
+        """The forms of the measure, the reading of eq. 3, and of "bayes" its prior and whether it is refined."""
+        shared = ("squared", "radius_distance")
+        return (*shared, "prior_ratio", "refine") if mode == "bayes" else shared
 
     @classmethod
     def needs_examples(cls, mode: str, **options: Any) -> str | None:
@@ -235,8 +239,8 @@ class Sphere(Region):
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
         """Centres, whitening and radii without each example; eq. 3's radius, if `fair`, is that of the whole class."""
-        if self.is_refined:
-            return measures_by_folds(out, index, form)
+        if form.mode == "bayes" and (folds := self.heads_left_out(out, form)) is not None:
+            return folds.measures(out.stats.rows, index)
         fair = fair and form.mode in ("paper", "point")
         met: Any = self
         if form.mode == "bayes":
@@ -252,10 +256,25 @@ class Sphere(Region):
         measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
         return measured
 
+    def heads_left_out(self, out: LeftOut, form: ClosedForm) -> Folds | None:
+        """Heads without some of the examples, where one that is left out would still be in the head.
+
+        Unlabelled rows are shared out by all examples, and a cluster that an example has made stays where it is when
+        that is left out: such scores tell nothing. So clusters whose rows are not known take no part in this.
+        """
+        if self.folds is not None:
+            return self.folds
+        if not self.is_refined and form.options.get("unlabelled") is None:
+            return None
+        honest = {name: value for name, value in form.options.items() if name != "clusters"}
+        made: Folds = out.kept("folds", form, lambda: Folds.fit(out.stats, replace(form, options=honest)))
+        return made
+
     def _distances_left_out(self, out: LeftOut, index: Indices) -> Doubles:
         if self.knowledge is None or self.whiten is None:
             return distances_left_out(out, index, self.whiten, self.ratio, self.gain)
-        return known_distances_left_out(out, index, self.knowledge, self.whiten, self.ratio, self.gain)
+        named = replace(self.knowledge, clusters=None)
+        return known_distances_left_out(out, index, named, self.whiten, self.ratio, self.gain)
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)
