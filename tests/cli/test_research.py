@@ -256,8 +256,8 @@ def test_a_grid_prints_a_line_a_run_and_a_table(tmp_path: Path) -> None:
 
 def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
     planned = run("reproduce", "table4", "--seeds", "2", "--out", str(tmp_path / "out"), "--dry-run")
-    for words in ("table4, budget small", "glyphs:hyperproto-cone", "6 runs to train", "--rows takes default, all"):
-        assert words in planned
+    for said in ("table4, budget small", "glyphs:hyperproto-cone", "6 runs to train", "--rows takes default, all"):
+        assert said in planned
     assert not (tmp_path / "out").exists()
     small = ["training.steps=1", "episodes.way=5", "validation.episodes=2", "encoder.filters=2"]
     words = ["reproduce", "table4", "--rows", "hyperproto", "--seeds", "2", "--episodes", "3", "--workers", "1"]
