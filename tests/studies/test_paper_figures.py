@@ -101,6 +101,8 @@ def test_results_that_are_none_are_named(tmp_path: Path, name: str, content: Any
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no figure 'fig9'; did you mean 'fig"):
         hyperproto.figure("fig9", tmp_path)
+    with pytest.raises(ConfigError, match="--seed 9223372036854775808: give a number from 0 to"):
+        hyperproto.figure("fig1", tmp_path, seed=2**63)
     with pytest.raises(DataError, match=r"no\.json: no such file; make one with `hyperproto report TABLE --json FILE`"):
         hyperproto.figure("fig3", tmp_path, results="no.json")
     (tmp_path / "bad.json").write_text("{")
