@@ -12,6 +12,7 @@ from hyperproto.reports import score_figures, space_figures
 from hyperproto.reports.figure_page import FigureOnPage, inline_svg, write_figure_page
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
+NUMBERS = (["name", "value"], [["a", "9.5"], ["b", ""], ["c", "10.25 ± 1"], ["d", "-3"], ["e", "unknown"]])
 INSTANCES = [{"class": f"class {n // 2}", "text": f"</script> [word {n}] & more"} for n in range(4)]
 
 
@@ -38,7 +39,7 @@ def figures() -> list[FigureOnPage]:
     maps = {"rows": [{**row, "panels": spaces}], "paper_gap": {}}
     return [
         on_page("fig3", score_figures.draw_bars(bars), score_figures.bar_table(bars)),
-        on_page("fig4", space_figures.draw_distances({"panels": [{**heat, "nearest_is_own": 1.0}]})),
+        on_page("fig4", space_figures.draw_distances({"panels": [{**heat, "nearest_is_own": 1.0}]}), NUMBERS),
         on_page("fig7", space_figures.draw_maps(maps), space_figures.gap_table(maps)),
     ]
 
@@ -150,20 +151,22 @@ def test_a_method_is_switched_off_and_on(page: Any) -> None:
 
 
 def test_a_table_is_sorted_by_a_column(page: Any) -> None:
-    page.get_by_text("The numbers of fig3").click()
-    table = page.locator("details").first.locator("table")
-    head = table.locator("th").nth(2)
+    page.get_by_text("The numbers of fig4").click()
+    table = page.locator("details").nth(1).locator("table")
+    name, value = table.locator("th").nth(0), table.locator("th").nth(1)
 
-    def column(n: int) -> list[str]:
-        return [str(text) for text in table.locator(f"tr td:nth-child({n + 1})").all_inner_texts()]
+    def order() -> str:
+        return "".join(table.locator("tr td:first-child").all_inner_texts())
 
-    first = column(0)
-    head.click()
-    assert [float(cell.split()[0]) for cell in column(2)] == [50.21, 63.78, 66.48, 81.29]
-    assert sorted(column(0)) == sorted(first)
-    assert head.get_attribute("aria-sort") == "ascending"
-    head.press("Enter")
-    assert [float(cell.split()[0]) for cell in column(2)] == [81.29, 66.48, 63.78, 50.21]
-    table.locator("th").first.click()
-    assert column(0) == sorted(first)
-    assert head.get_attribute("aria-sort") is None
+    assert order() == "abcde"
+    value.click()
+    assert order() == "daceb"  # as numbers; a word after them, and last what is empty
+    assert value.get_attribute("aria-sort") == "ascending"
+    value.press("Enter")
+    assert order() == "ecadb"
+    assert value.get_attribute("aria-sort") == "descending"
+    name.click()
+    assert order() == "abcde"
+    assert value.get_attribute("aria-sort") is None
+    name.click()
+    assert order() == "edcba"

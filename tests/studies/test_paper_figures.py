@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 
 
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw small pictures: they cost less."""
+    monkeypatch.setattr("hyperproto.reports.drawing.DPI", 30)
+
+
 def panels(*given: Path, anywhere: bool = False) -> list[dict[str, Any]]:
     """What fig3 would show; `anywhere`: of the results that are found without a name."""
     request = Request(Path("unused"), results=Results.read(None if anywhere else given))
@@ -60,8 +66,9 @@ LINES = {
 
 def test_words_of_others_are_no_formulas(tmp_path: Path) -> None:
     file = write(tmp_path / "mine.json", {"table": "table2", "rows": [measured(0.5, 0.01)]})
-    [made] = hyperproto.figure("fig3", tmp_path, results=file)
-    axis = made.drawing.figure.axes[1]
+    drawing = FIGURES["fig3"].draw({"panels": panels(file)})
+    drawing.settle()  # a formula that is none would be an error here
+    axis = drawing.figure.axes[1]
     assert axis.get_xlabel().startswith(r"Ours: costs \$5, or \$6 ?;")
 
 
@@ -101,6 +108,8 @@ def test_results_that_are_none_are_named(tmp_path: Path, name: str, content: Any
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no figure 'fig9'; did you mean 'fig"):
         hyperproto.figure("fig9", tmp_path)
+    with pytest.raises(ConfigError, match="--seed 9223372036854775808: give a number from 0 to"):
+        hyperproto.figure("fig1", tmp_path, seed=2**63)
     with pytest.raises(DataError, match=r"no\.json: no such file; make one with `hyperproto report TABLE --json FILE`"):
         hyperproto.figure("fig3", tmp_path, results="no.json")
     (tmp_path / "bad.json").write_text("{")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.episodes import Episode, EpisodeSampler
@@ -40,6 +40,7 @@ def recipe(vectors_file: Path) -> Recipe:
     return anchor_recipe(str(path), ["training.log_every=4"], 0)
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 7), st.integers(1, 8), st.integers(0, 1000))
 def test_every_episode_holds_the_anchor(anchor: int, way: int, start: int) -> None:
     pool = blobs(per_class=6, dim=1)

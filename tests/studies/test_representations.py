@@ -154,12 +154,12 @@ def test_the_gap_is_that_of_a_loop() -> None:
 
 
 def test_maps_of_both_splits_and_all_spaces(runs: dict[str, str]) -> None:
-    numbers = representations.map_numbers([runs["protonet"], runs["hyperproto"]], None, 0, 8, quiet)
+    numbers = representations.map_numbers([runs["protonet"], runs["hyperproto"]], None, 0, 3, quiet)
     assert [row["split"] for row in numbers["rows"]] == ["train", "test"]
     for row in numbers["rows"]:
         assert [panel["title"] for panel in row["panels"]] == ["before training", "ProtoNet", "HyperProto"]
-        assert all(np.shape(panel["places"]) == (40, 2) for panel in row["panels"])
-        assert row["instances_a_class"] == 8
+        assert all(np.shape(panel["places"]) == (15, 2) for panel in row["panels"])
+        assert row["instances_a_class"] == 3
     drawing = space_figures.draw_maps(numbers)
     check(drawing, "fig7")
     assert drawing.series == ["before training", "ProtoNet", "HyperProto"]

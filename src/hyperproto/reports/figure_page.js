@@ -87,7 +87,8 @@ function sortBy(table, column, head) {
     const [one, two] = [key(a), key(b)];
     if (!one || !two) return one ? -1 : two ? 1 : 0; // what is empty comes last, either way
     const [x, y] = [parseFloat(one), parseFloat(two)];
-    const order = Number.isNaN(x) || Number.isNaN(y) ? one.localeCompare(two) : x - y;
+    const words = Number.isNaN(x) - Number.isNaN(y); // numbers come before words
+    const order = words || (Number.isNaN(x) ? one.localeCompare(two) : x - y);
     return rising ? order : -order;
   });
   for (const row of rows) row.parentNode.append(row);

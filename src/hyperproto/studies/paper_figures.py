@@ -151,6 +151,8 @@ def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFig
     """Make one figure, or all that what is given suffices for and a page; and say why the others are not made."""
     if name != ALL and name not in FIGURES:
         raise ConfigError(unknown_name("figure", name, [ALL, *FIGURES]))
+    if not 0 <= request.seed < 2**63:
+        raise ConfigError(f"--seed {request.seed}: give a number from 0 to 2^63 - 1")
     made, missing = [], {}
     request = replace(request, alone=name != ALL)
     for each in FIGURES if name == ALL else [name]:
