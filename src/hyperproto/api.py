@@ -530,7 +530,7 @@ def reproduce(
     Returns
     -------
     The reproduction: `plan`, `minutes` (an estimate), `runs` by name, `failed`, `report` (a `TableReport`), `files`
-    (the table as Markdown, LaTeX, CSV, HTML and JSON), `to_json()`.
+    (the table as Markdown, LaTeX, CSV, HTML and JSON; also fig3, where it has a bar for one of the rows), `to_json()`.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from hyperproto.studies import paper_table, reproduce, train_run
 from hyperproto.studies.reproduce import Reproduction, plan_rows, scores_path
 from hyperproto.training import load_recipe
 from hyperproto.training.selection import run_source, select
+from tests.docs.markdown import ROOT
 from tests.studies.test_paper_table import FIXED, TABLE
 from tests.training.conftest import TINY, recipe_file
 
@@ -303,3 +304,12 @@ def test_the_small_table_2_is_protonet_and_the_variants_of_hyperproto() -> None:
     assert [column.name for column in plan_rows("table3", "small", "omniglot")[0].columns][2:] == [
         "omniglot 5-way 1-shot", "omniglot 5-way 5-shot",
     ]  # fmt: skip
+
+
+def test_rows_that_fig3_has_bars_for_are_drawn(tmp_path: Path) -> None:
+    report = json.loads((ROOT / "results/table3.json").read_text())
+    drawn = reproduce.draw_rows("table3", report, tmp_path)
+    assert [path.name for path in drawn] == ["fig3.png", "fig3.svg", "fig3.json"]
+    panels = json.loads((tmp_path / "fig3.json").read_text())["panels"]
+    assert any("ours" in label for panel in panels for label in panel["series"])
+    assert reproduce.draw_rows("table3", {**report, "rows": []}, tmp_path) == []

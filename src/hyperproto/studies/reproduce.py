@@ -42,12 +42,14 @@ from hyperproto.recipes import (
 )
 from hyperproto.registry import keywords
 from hyperproto.reports.grid_table import GridRun
+from hyperproto.reports.score_figures import bar_numbers
 from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.table_runs import TableRun
 from hyperproto.reports.table_text import sheet
 from hyperproto.reports.text_table import TextTable
 from hyperproto.studies.grid import OnRun, Planned, data_problems, duration, run_planned
 from hyperproto.studies.jobs import checked_workers
+from hyperproto.studies.paper_figures import Request, Results, make_figures
 from hyperproto.studies.paper_table import BASELINES, draw_column, measure_column
 from hyperproto.studies.train_run import finished, train_job
 from hyperproto.training import Run, load_recipe
@@ -191,7 +193,17 @@ def reproduce(
         with atomic_write(out / f"{table.name}.json") as file:
             file.write(json.dumps(found.to_json(), indent=1, allow_nan=False).encode() + b"\n")
         found.files.append(out / f"{table.name}.json")
+        found.files += draw_rows(table.name, found.report.to_json(), out, show)
     return found
+
+
+def draw_rows(table: str, report: dict[str, Any], out: Path, show: Show | None = None) -> list[Path]:
+    """Draw fig3 of a report, where it has a bar for one of the rows."""
+    if not any(panel["runs"] for panel in bar_numbers({table: report})["panels"]):
+        return []
+    results = Results(tables={table: (out / f"{table}.json", report)})
+    [figure], _ = make_figures("fig3", Request(out, results=results), show or (lambda *_: None))
+    return figure.files
 
 
 Candidates = dict[str, tuple[str, Row]]  # by recipe: its set, and the row
