@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hyperproto import TextEncoder
 from hyperproto.data.specs import data_folder
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.text import label_words
 
 NAMES = ("hwu64", "banking77", "clinc150")
 Lines = tuple[list[str], list[str]]  # texts and their labels
@@ -28,6 +29,7 @@ class Intents:
     test: NDArray[np.float32]
     test_y: NDArray[np.int64]
     outside: NDArray[np.float32]  # of no class; only CLINC150 has any
+    names: NDArray[np.float32]  # of the classes: their labels in words
 
 
 def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Intents:
@@ -46,7 +48,8 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
     parts = np.split(texts, ends)
     labels = (np.array([place[label] for label in lines[1]]) for lines in (train, test))
     train_y, test_y = labels
-    return Intents(name, split, classes, parts[0], train_y, parts[1], test_y, parts[2])
+    names = transform([label_words(label) or label for label in classes])
+    return Intents(name, split, classes, parts[0], train_y, parts[1], test_y, parts[2], names)
 
 
 def _clinc(folder: Path, split: str) -> tuple[Lines, Lines, list[str]]:
