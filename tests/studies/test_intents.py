@@ -24,6 +24,7 @@ from hyperproto.studies.intents.classifiers import (
     folds,
     searched_discriminant,
 )
+from hyperproto.studies.intents.knowledge import knowledge, soft_prototypes
 from hyperproto.studies.intents.open_set import by_warning, foretold, separation, vacuous
 from hyperproto.studies.intents.over_draws import OverDraws
 from hyperproto.studies.intents.supports import SHOTS, Supports, draw, some_classes
@@ -43,7 +44,8 @@ def made_up(outside: int = 20) -> Intents:
 
     test_y = np.repeat(np.arange(6), 10)
     names = [f"class {n}" for n in range(6)]
-    return Intents("made up", "test", names, rows(LABELS), LABELS, rows(test_y), test_y, rows(np.full(outside, 6)))
+    parts = rows(LABELS), LABELS, rows(test_y), test_y, rows(np.full(outside, 6)), rows(np.arange(6))
+    return Intents("made up", "test", names, *parts)
 
 
 @pytest.mark.parametrize("study", program.STUDIES)
@@ -86,6 +88,44 @@ def test_accuracy_is_that_of_the_classifier() -> None:
         assert ours["accuracy"]["draws"] == theirs["accuracy"]["draws"]
         twin = rows["logistic regression, balanced", transform]
         assert twin["accuracy"] == rows["logistic regression", transform]["accuracy"]
+
+
+def test_what_is_known_is_used() -> None:
+    data = made_up()
+    found = knowledge(data, Supports(LABELS, ["0", "1"], 2), 4.0)
+    rows = {(row["shots"], row["method"]): row["accuracy"]["draws"] for row in found["results"]}
+    assert [method for shots, method in rows if shots == "0"] == [
+        "names", "names + unlabelled", "names + unlabelled, refined"
+    ]  # fmt: skip
+    cosine = (normalize(data.test) @ normalize(data.names).T).argmax(1)
+    assert rows["0", "names"] == [pytest.approx((cosine == data.test_y).mean(), abs=1e-5)] * 2
+    support = draw(LABELS, "1", 1).rows
+    unlabelled = np.delete(data.train, support, axis=0)
+    model = HypersphereClassifier().fit(
+        data.train[support], LABELS[support], names=dict(enumerate(data.names)), unlabelled=unlabelled
+    )
+    assert rows["1", "names + unlabelled"][1] == pytest.approx(model.score(data.test, data.test_y), abs=1e-5)
+    assert np.mean(rows["1", "names + unlabelled"]) > np.mean(rows["1", "plain"])
+
+
+def test_soft_prototypes_are_one_step_of_soft_k_means() -> None:
+    random = np.random.default_rng(0)
+    x, y, rows = normalize(random.normal(size=(6, 4))), np.repeat([0, 1, 2], 2), normalize(random.normal(size=(9, 4)))
+    means = [x[y == n].mean(0) for n in range(3)]
+    total, size = [x[y == n].sum(0) for n in range(3)], [2.0] * 3
+    for row in rows:
+        odds = [math.exp(-5 * sum((row - mean) ** 2)) for mean in means]
+        for n in range(3):
+            total[n] = total[n] + odds[n] / sum(odds) * row
+            size[n] += odds[n] / sum(odds)
+    expected = [total[n] / size[n] for n in range(3)]
+    np.testing.assert_allclose(soft_prototypes(x, y, rows, 5.0), expected, rtol=1e-9)
+
+
+def test_no_shots_are_for_what_knows_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        program.main(["accuracy", "--data", "hwu64", "--shots", "0"])
+    assert "--shots 0 is for the study `knowledge`: the others need an example of each class" in capsys.readouterr().err
 
 
 def test_draws_are_nested_and_the_same_everywhere() -> None:

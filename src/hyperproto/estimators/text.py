@@ -175,7 +175,8 @@ class FewShotTextClassifier(FewShotClassifier):
             if problem := text_problem(text):
                 raise DataError(f"the name of {label!r} {problem}")
         if texts:
-            encoded = self._vectors(list(texts.values()), False).astype(np.float64)
+            quiet = self.item_encoder().set_params(progress=False)  # a bar is for the items
+            encoded = quiet.transform(list(texts.values())).astype(np.float64)
             vectors |= dict(zip((_plain(label) for label in texts), encoded, strict=True))
         return vectors, [_plain(label) for label in declared]
 

@@ -319,10 +319,10 @@ def _measure_rows(unlabelled: Array, whiten: Whitening, dtype: Any) -> tuple[Arr
         gram = gram + xp.astype(rows.mT @ rows, dtype)
     gram = gram / size
     spread = xp.sum(xp.linalg.diagonal(gram), axis=-1)
-    differ = xp.any(unlabelled != unlabelled[..., :1, :], axis=(-2, -1))
+    differ = xp.any(unlabelled != unlabelled[..., :1, :], axis=(-2, -1)) & xp.isfinite(spread)
     spread = xp.where(differ, spread, 0.0)
-    square = xp.sum(gram * gram, axis=(-2, -1))
-    dim = xp.where(spread > 0, spread * spread / xp.where(square > 0, square, 1.0), 1.0)
+    scaled = gram / xp.where(spread > 0, spread, 1.0)[..., None, None]  # so that no square overflows
+    dim = 1 / xp.where(spread > 0, xp.sum(scaled * scaled, axis=(-2, -1)), 1.0)
     return middle, spread, dim, xp.concat(length, axis=-1)
 
 

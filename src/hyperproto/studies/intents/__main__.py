@@ -1,4 +1,4 @@
-"""Run one of the six studies of intents.
+"""Run one of the seven studies of intents.
 
     python -m hyperproto.studies.intents accuracy --data hwu64 --json results/intents-hwu64.json
 
@@ -20,15 +20,16 @@ from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.studies.intents.accuracy import accuracy, constants
 from hyperproto.studies.intents.calibration import calibration
+from hyperproto.studies.intents.knowledge import NO_SHOTS, knowledge
 from hyperproto.studies.intents.open_set import coverage, outside, vacuous
 from hyperproto.studies.intents.supports import MOST, SHOTS, Supports
 from hyperproto.studies.intents.texts import NAMES, load_intents
 from hyperproto.studies.result_files import command_of, write_results
 
 STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
-    study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration)
+    study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration, knowledge)
 }
-HIDDEN = ("fit_seconds", "predict_seconds")  # in the JSON file only
+HIDDEN = ("fit_seconds", "predict_seconds", "seconds")  # in the JSON file only
 PLAIN = ("log_loss", "set_size", "expected_set_size")  # no shares
 
 
@@ -39,11 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", choices=NAMES, required=True)
     parser.add_argument("--split", choices=("test", "valid"), default="test", help="what is classified")
     parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--shots", nargs="+", choices=(*SHOTS, str(MOST)), default=list(SHOTS), metavar="SHOTS")
+    parser.add_argument(
+        "--shots", nargs="+", choices=(NO_SHOTS, *SHOTS, str(MOST)), default=list(SHOTS), metavar="SHOTS"
+    )
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--prior-ratio", type=float, default=PRIOR_RATIO, help="of the bayes fit")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
+    if NO_SHOTS in options.shots and options.study != knowledge.__name__:
+        parser.error("--shots 0 is for the study `knowledge`: the others need an example of each class")
     try:
         data = load_intents(options.data, options.split, options.encoder)
         with progress_bar(data.name) as show:

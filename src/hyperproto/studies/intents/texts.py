@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hyperproto import TextEncoder
 from hyperproto.data.intents import SPLITS, read_intents, read_outside
+from hyperproto.estimators.text import label_words
 
 NAMES = tuple(SPLITS)
 Lines = tuple[list[str], list[str]]  # texts and their labels
@@ -25,6 +26,7 @@ class Intents:
     test: NDArray[np.float32]
     test_y: NDArray[np.int64]
     outside: NDArray[np.float32]  # of no class; only CLINC150 has any
+    names: NDArray[np.float32]  # of the classes: their labels in words
 
 
 def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Intents:
@@ -40,7 +42,8 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
     parts = np.split(texts, ends)
     labels = (np.array([place[label] for label in lines[1]]) for lines in (train, test))
     train_y, test_y = labels
-    return Intents(name, split, classes, parts[0], train_y, parts[1], test_y, parts[2])
+    names = transform([label_words(label) or label for label in classes])
+    return Intents(name, split, classes, parts[0], train_y, parts[1], test_y, parts[2], names)
 
 
 def _columns(rows: Sequence[tuple[str, str]]) -> Lines:

@@ -1,0 +1,141 @@
+"""Accuracy with names of the classes and unlabelled texts, beside methods that know as much.
+
+Unlabelled are all training texts that are not in the support. Every method sees vectors of length 1. Constants of the
+other methods were searched on HWU64's valid texts, each kind of shots by itself.
+"""
+
+import warnings
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import normalize
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+
+from hyperproto import HypersphereClassifier
+from hyperproto.studies.intents.classifiers import EXACT
+from hyperproto.studies.intents.over_draws import OverDraws
+from hyperproto.studies.intents.supports import UNEQUAL, Supports
+from hyperproto.studies.intents.texts import Intents
+
+NO_SHOTS = "0"
+REFERENCE = ("names + unlabelled, refined",)
+STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
+STRENGTH_NAMED = {"1": 30.0, "2": 30.0, "5": 3.0, "10": 10.0, "20": 30.0, UNEQUAL: 1.0}  # with names as examples
+SHARPNESS, SHARPNESS_UNEQUAL = 50.0, 10.0  # of soft k-means
+SELF_TRAINING: dict[str, Any] = {"threshold": 0.3, "max_iter": 3}
+SELF_TRAINING_STRENGTH = 10.0
+SPREADING: dict[str, Any] = {"kernel": "knn", "n_neighbors": 30, "alpha": 0.2}
+
+Rows = NDArray[Any]
+Method = Callable[[], Any]  # gives something with `predict`, fitted
+
+
+def knowledge(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
+    """Measure every method on the same supports, names and unlabelled texts."""
+    values = OverDraws("shots", "method")
+    train, test, names = (normalize(part) for part in (data.train, data.test, data.names))
+    for shot, rows in supports:
+        rest = np.setdiff1d(np.arange(len(train)), rows)
+        for name, fit in methods(train[rows], data.train_y[rows], names, train[rest], shot, prior_ratio).items():
+            start = perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
+                predicted = fit().predict(test)
+            measured = {"accuracy": float(np.mean(predicted == data.test_y)), "seconds": perf_counter() - start}
+            values.add((shot, name), **measured)
+    comparisons = values.against(REFERENCE, ("accuracy",))
+    return {
+        "reference": REFERENCE[0],
+        "unlabelled": "training texts that are not in the support, of all classes",
+        "supports": supports.hashes,
+        "results": values.rows(),
+        "comparisons": comparisons,
+    }
+
+
+def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ratio: float) -> dict[str, Method]:
+    """All that can be fitted to such a support, by name. Labels are 0 to N - 1, and `names` (N, D) are theirs."""
+    named = dict(enumerate(names))
+
+    def ours(refine: bool = False, **known: Any) -> Method:
+        model = HypersphereClassifier(prior_ratio=prior_ratio, refine=refine)
+        return lambda: model.fit(x if len(x) else None, y if len(x) else None, **known)
+
+    both: dict[str, Any] = {"names": named, "unlabelled": unlabelled}
+    found = {"names": ours(names=named), "names + unlabelled": ours(**both), REFERENCE[0]: ours(refine=True, **both)}
+    if shot == NO_SHOTS:
+        return found
+    found |= {
+        "plain": ours(),
+        "refined": ours(refine=True),
+        "unlabelled": ours(unlabelled=unlabelled),
+        "unlabelled, refined": ours(refine=True, unlabelled=unlabelled),
+        "names, refined": ours(refine=True, names=named),
+    }
+    extended = np.concatenate([x, names]), np.concatenate([y, np.arange(len(names))])
+    found["name as example"] = lambda: HypersphereClassifier(prior_ratio=prior_ratio).fit(*extended)
+    found["name as example + unlabelled"] = lambda: HypersphereClassifier(prior_ratio=prior_ratio).fit(
+        *extended, unlabelled=unlabelled
+    )
+    for ending, (rows, labels), strength in (
+        ("", (x, y), STRENGTH[shot]),
+        (", name as example", extended, STRENGTH_NAMED[shot]),
+    ):
+        found |= {
+            f"{name}{ending}": method
+            for name, method in rivals(rows, labels, unlabelled, strength, shot == UNEQUAL).items()
+        }
+    return found
+
+
+def rivals(x: Rows, y: Rows, unlabelled: Rows, strength: float, unequal: bool) -> dict[str, Method]:
+    """The other methods, by name."""
+    every, marked = np.concatenate([x, unlabelled]), np.concatenate([y, np.full(len(unlabelled), -1)])
+
+    def logistic(c: float) -> LogisticRegression:
+        return LogisticRegression(C=c, class_weight="balanced", tol=EXACT, max_iter=10_000)
+
+    sharpness = SHARPNESS_UNEQUAL if unequal else SHARPNESS
+    return {
+        "cosine prototypes": lambda: NearestPrototype(prototypes(x, y)),
+        "logistic regression": lambda: logistic(strength).fit(x, y),
+        "soft k-means prototypes": lambda: NearestPrototype(soft_prototypes(x, y, unlabelled, sharpness)),
+        "self-training": lambda: SelfTrainingClassifier(logistic(SELF_TRAINING_STRENGTH), **SELF_TRAINING).fit(
+            every, marked
+        ),
+        "label spreading": lambda: LabelSpreading(**SPREADING).fit(every, marked),
+    }
+
+
+class NearestPrototype:
+    """The class whose prototype (N, D) has the largest product with a row."""
+
+    def __init__(self, center: Rows) -> None:
+        self.center = normalize(center)
+
+    def predict(self, X: Rows) -> Rows:
+        """Labels 0 to N - 1."""
+        best: Rows = (X @ self.center.T).argmax(axis=1)
+        return best
+
+
+def prototypes(x: Rows, y: Rows) -> Rows:
+    """The mean of each class."""
+    member = np.eye(y.max() + 1)[y]
+    found: Rows = member.T @ x / member.sum(axis=0)[:, None]
+    return found
+
+
+def soft_prototypes(x: Rows, y: Rows, unlabelled: Rows, sharpness: float) -> Rows:
+    """One step of soft k-means from the class means, labelled rows staying with their class (Ren et al. 2018)."""
+    center, member = prototypes(x, y), np.eye(y.max() + 1)[y]
+    power = 2 * unlabelled @ center.T - (center**2).sum(axis=1)  # minus the squared distance, but for a common term
+    share = np.exp(sharpness * (power - power.max(axis=1, keepdims=True)))
+    share /= share.sum(axis=1, keepdims=True)
+    size = member.sum(axis=0) + share.sum(axis=0)
+    found: Rows = (member.T @ x + share.T @ unlabelled) / size[:, None]
+    return found
