@@ -117,7 +117,8 @@ class Task:
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits."""
         middle = self.middle()
-        return replace(self, support=self.support - middle, query=self.query - middle)
+        unlabelled = None if self.unlabelled is None else self.unlabelled - middle
+        return replace(self, support=self.support - middle, query=self.query - middle, unlabelled=unlabelled)
 
 
 def with_names(task: Task, names: ClassNames | None) -> Task:
