@@ -113,7 +113,12 @@ def naive_soft_kmeans(task: Task, scale: float, steps: int, radius: float | None
 @pytest.mark.parametrize("pads", [0, 2])
 @pytest.mark.parametrize(
     ("steps", "options", "radius"),
-    [(1, {}, None), (3, {}, None), (1, {"distractors": True}, 1.0), (2, {"distractors": True, "radius": 0.7}, 0.7)],
+    [
+        (1, {}, None),
+        (3, {}, None),
+        (1, {"distractors": True, "radius": 1.0}, 1.0),
+        (2, {"distractors": True, "radius": 0.7}, 0.7),
+    ],
 )
 def test_soft_kmeans_is_its_formula(steps: int, options: dict[str, Any], radius: float | None, pads: int) -> None:
     task = blobs(pads=pads, unit=False)
@@ -134,7 +139,7 @@ def test_soft_kmeans_leaves_distractors_out() -> None:
         assert isinstance(method, SoftKMeans)
         return method._means(task.support - task.middle(), task)[0, 0]
 
-    torch.testing.assert_close(centre(distractors=True), torch.tensor([-2.0, 0.25]), rtol=0.02, atol=0.02)
+    torch.testing.assert_close(centre(distractors=True, radius=1.0), torch.tensor([-2.0, 0.25]), rtol=0.02, atol=0.02)
     assert abs(float(centre()[1])) > 0.5
 
 

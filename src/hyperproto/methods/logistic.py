@@ -57,6 +57,9 @@ def fit_logistic(rows: Tensor, mass: Tensor, C: float) -> Tensor:
     `rows` are (B, R, D), `mass` (B, R, N) as in `balanced`; a row of no mass takes no part, whatever it holds.
     Gradients reach the rows through steps at the solution, which leave it where it is: the derivative of a fixed point.
     """
+    used = (mass > 0).any(-1).any(0)  # (R,) rows that count in any episode
+    if bool(used.any()):
+        rows, mass = rows[:, used], mass[:, used]
     problem = _Problem.of(rows, mass.double(), C)
     with torch.no_grad():
         found = problem.solved()

@@ -27,13 +27,14 @@ class SoftKMeans(ProtoNet):
     vectors that are trained so; 50 suits vectors of length 1. `distractors=True` adds a cluster that is no class, for
     examples of none of them (section 3.1.2): `z ~ exp(-scale ||u - m||^2 / radius^2 - log radius)`. The paper's m is
     the origin and its radius is learned; ours are the mean of the unlabelled examples, which moves with the vectors,
-    and an option. Without unlabelled examples this is ProtoNet. A class without support takes no shares.
+    and an option (0.8, as 50, is from intents of HWU64's `valid` split, with and without strangers). Without unlabelled
+    examples this is ProtoNet. A class without support takes no shares.
     """
 
     knows = frozenset({"unlabelled"})
 
     def __init__(
-        self, *, scale: float = 50.0, steps: int = 1, distractors: bool = False, radius: float = 1.0, **options: Any
+        self, *, scale: float = 50.0, steps: int = 1, distractors: bool = False, radius: float = 0.8, **options: Any
     ) -> None:
         super().__init__(**options)
         for name, value in {"scale": scale, "radius": radius}.items():
