@@ -280,11 +280,11 @@ def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
 def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
-        "act2param", "awgim", "baseline-plus", "bert-pair", "classifier", "cosine", "covamnet", "gnn", "hyperproto",
-        "hyperproto-closed", "hyperproto-cone", "hyperproto-gaussian", "imp", "leo", "logistic", "maml", "matchingnet",
-        "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest", "nnshot", "proto-adv", "proto-hatt",
-        "protonet", "regrab", "relationnet", "s2m2", "simpleshot", "snail", "structshot", "traml", "two-stage",
-        "variational",
+        "act2param", "awgim", "baseline-plus", "bd-cspn", "bert-pair", "classifier", "cosine", "covamnet", "gnn",
+        "hyperproto", "hyperproto-closed", "hyperproto-cone", "hyperproto-gaussian", "imp", "label-propagation", "leo",
+        "logistic", "maml", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
+        "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2", "self-training", "simpleshot",
+        "snail", "soft-kmeans", "structshot", "traml", "two-stage", "variational",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
         "cifar-fs", "conll", "cub", "fc100", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "intents",

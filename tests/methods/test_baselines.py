@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils import compute_sample_weight
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, Task, make_method
+from hyperproto.methods.logistic import balanced, fit_logistic, log_odds
 from tests.helpers.random_tasks import make_task
 
 
@@ -56,6 +58,52 @@ def test_logistic_regression_is_scikit_learns(scale: float, C: float) -> None:
         model.fit(task.support[b][real].numpy(), task.support_y[b][real].numpy())
         theirs = model.predict_proba(task.query[b].numpy())
         assert np.abs(ours[b].softmax(-1).numpy() - theirs).max() < 0.02
+
+
+@pytest.mark.parametrize("rows", [5, 40])  # in the span of the rows, and by coordinates
+def test_logistic_regression_is_the_minimum_of_its_objective(rows: int) -> None:
+    """Of shares of classes and weights, by the gradient of the objective as it is written."""
+    random = torch.Generator().manual_seed(rows)
+    x = torch.randn(3, rows, 6, generator=random)
+    mass = 2 * torch.rand(3, rows, 4, generator=random).double() ** 3
+    mass[1, 2:4] = 0.0  # rows that take no part
+    x[1, 2:4] = torch.nan
+    weights = fit_logistic(x, mass, C=5.0).requires_grad_()
+    kept = x.where(mass.sum(-1, keepdim=True) > 0, 0.0)
+    log_share = log_odds(kept, weights).log_softmax(-1)
+    objective = (weights**2).sum() / 10 - (mass * log_share).sum()
+    [gradient] = torch.autograd.grad(objective, weights)
+    assert gradient.abs().max() < 1e-3
+    alone = fit_logistic(x[:1], mass[:1], C=5.0)
+    torch.testing.assert_close(weights.detach()[:1], alone, rtol=1e-9, atol=1e-9)  # each episode stops by itself
+
+
+def test_balanced_weights_are_scikit_learns() -> None:
+    labels = np.array([0, 0, 0, 1, 2, 2])
+    mass = torch.eye(3)[labels][None]
+    expected = compute_sample_weight("balanced", labels)
+    np.testing.assert_allclose(balanced(mass).sum(-1)[0], expected, rtol=1e-6)
+    assert torch.equal(balanced(torch.zeros(1, 2, 3)), torch.zeros(1, 2, 3))
+
+
+@pytest.mark.parametrize("rows", [4, 12])
+def test_gradients_of_logistic_regression_are_those_of_the_minimum(rows: int) -> None:
+    """Against differences of the solution itself."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(1, rows, 5, generator=random).double().requires_grad_()
+    mass = torch.eye(3).double()[torch.arange(rows) % 3][None]
+    direction = torch.randn(1, 6, 3, generator=random).double()
+    [found] = torch.autograd.grad((fit_logistic(x, mass, C=1.0) * direction).sum(), x)
+    way = torch.randn(x.shape, generator=random).double()
+    with torch.no_grad():
+        ends = [(fit_logistic(x + sign * 1e-2 * way, mass, C=1.0) * direction).sum() for sign in (1, -1)]
+    expected = (ends[0] - ends[1]) / 2e-2
+    torch.testing.assert_close((found * way).sum(), expected, rtol=0.02, atol=1e-3)
+
+
+def test_logistic_regression_refuses_a_penalty_without_size() -> None:
+    with pytest.raises(ConfigError, match=r"C 0\.0 must be above 0"):
+        make_method("logistic", feature_shape=(6,), C=0.0)
 
 
 def test_simpleshot_is_its_transform() -> None:

@@ -18,11 +18,14 @@ from hyperproto.training import Learner
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
 POOL = Pool(PIXELS, np.repeat(np.arange(4), 10), tuple("abcd"))
 EPISODES = EpisodeSampler(POOL, way=3, shot=(1, 2, 4), query=3).draw(2)
-# It computes no numbers, and some methods ask for one: logistic regression whether it has converged, Baseline++ how
-# many updates an episode takes, NNShot how many words a class has, MTB whether it has any, MetaNet which gradients are
-# small, Proto-ADV how often it was right, TRAML how many names have vectors, others whether shots are equal; noise in
-# evaluation follows from the classes' numbers, which REGRAB asks for.
-ASKING = ("baseline-plus", "logistic", "metanet", "mtb", "mtb-pretrain", "nnshot", "proto-adv", "structshot", "traml")
+# It computes no numbers, and some methods ask for one: logistic regression and self-training whether they have
+# converged, Baseline++ how many updates an episode takes, NNShot how many words a class has, MTB whether it has any,
+# MetaNet which gradients are small, Proto-ADV how often it was right, TRAML how many names have vectors, others whether
+# shots are equal; noise in evaluation follows from the classes' numbers, which REGRAB asks for.
+ASKING = (
+    "baseline-plus", "logistic", "metanet", "mtb", "mtb-pretrain", "nnshot", "proto-adv", "self-training", "structshot",
+    "traml",
+)  # fmt: skip
 CLASSES = {name: METHODS.get(name) for name in METHODS.names() if name not in ASKING}
 NAMES = [name for name, cls in CLASSES.items() if cls.reads == "vectors" and "unequal-shots" in cls.traits]
 CASES = [(name, fit) for name in NAMES if name != "regrab" for fit in METHODS.get(name).fits]

@@ -1,6 +1,6 @@
 """Infinite mixture prototypes: a class is as many clusters as its examples ask for, found anew in each episode."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 from typing import Any, Literal
 
@@ -153,12 +153,10 @@ class IMP(Method):
 
     def _columns(self, task: Task) -> Tensor:
         """The best cluster of each class, (B, Q, N), and of none of them where there are unlabelled examples."""
-        middle = task.middle()
-        unlabelled = None if task.unlabelled is None else task.unlabelled - middle
-        task = replace(task, support=task.support - middle, query=task.query - middle, unlabelled=unlabelled)
+        task = task.centred()
         found = self.clusters(task)
         squares = (found.center**2).sum(-1)[:, None]  # (B, 1, C)
-        answers = [*range(task.way), *([] if unlabelled is None else [NO_CLASS])]
+        answers = [*range(task.way), *([] if task.unlabelled is None else [NO_CLASS])]
         if self.training:
             self._counts = (found.active & (found.label >= 0)).sum(1) / task.way
 

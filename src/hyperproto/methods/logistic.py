@@ -1,5 +1,7 @@
 """Balanced logistic regression on the support: the strong linear baseline, all episodes of a batch at once."""
 
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,18 +12,19 @@ from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Method
 from hyperproto.methods.task import Task
 
-MOST_STEPS = 2000
-TOLERANCE = 1e-4  # of the gradient, in units of one example
+TOLERANCE = 1e-5  # of the gradient, in units of one example
+MOST_STEPS = 500
+KEPT = 10  # steps that tell the curvature
+HALVINGS = 30  # of a step that does not go down: beyond it there is only rounding
+DOWN = 1e-4  # share of the expected descent that a step must reach
+DIFFERENTIATED = 50  # steps at the solution that gradients are taken through
 BIAS = 1000.0
 
 
 class LogisticRegression(Method):
     """Multinomial logistic regression with an L2 penalty, each class weighted by 1 / its count.
 
-    The same objective as scikit-learn's `LogisticRegression(C=C, class_weight="balanced")`; a test compares the two. It
-    is solved in the span of the support (weights are combinations of support vectors, W = support^T alpha), so the
-    problem does not grow with D. The Hessian of the softmax is nowhere more than half the Gram matrix (Böhning 1992):
-    that bound, inverted once an episode, gives steps that never overshoot, and Nesterov's momentum speeds them up.
+    The same objective as scikit-learn's `LogisticRegression(C=C, class_weight="balanced")`; a test compares the two.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -34,24 +37,164 @@ class LogisticRegression(Method):
 
     def scores(self, task: Task) -> Tensor:
         """Fit on the support, then log odds of the queries."""
-        one_hot = (task.support_y[..., None] == torch.arange(task.way, device=task.support.device)).double()
-        real = one_hot.sum(-1, keepdim=True)  # (B, S, 1): 0 for padding
-        count = one_hot @ one_hot.sum(-2).unsqueeze(-1)  # (B, S, 1): examples of the same class
-        weight = real * real.sum(-2, keepdim=True) / (task.way * count.clamp(min=1))
-        support = real * _with_constant(task.support)
-        gram = support @ support.mT  # (B, S, S)
-        eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-        bound = 0.5 * weight.amax(-2, keepdim=True) * gram + eye / self.C
-        step = torch.linalg.inv(bound)
-        alpha = ahead = torch.zeros_like(one_hot)
-        for t in range(MOST_STEPS):
-            slope = weight * ((gram @ ahead).softmax(-1) - one_hot) + ahead / self.C  # (B, S, N)
-            if t % 50 == 49 and slope.abs().max() < TOLERANCE:
+        weights = fit_logistic(task.support, balanced(task.members()), self.C)
+        return log_odds(task.query, weights).to(task.query)
+
+
+def balanced(mass: Tensor) -> Tensor:
+    """Weight rows so that all classes count alike and the rows as much as before.
+
+    `mass` (B, R, N) says how much each row counts as an example of each class: 1 at its label, or shares of classes.
+    """
+    total = mass.sum((-1, -2), keepdim=True)  # (B, 1, 1)
+    each = mass.sum(-2, keepdim=True)  # (B, 1, N)
+    return mass * total / (mass.shape[-1] * each.where(each > 0, 1.0))
+
+
+def fit_logistic(rows: Tensor, mass: Tensor, C: float) -> Tensor:
+    """Minimise `sum_rn mass_rn (-log p_rn) + ||W||^2 / (2 C)`, where `p_r = softmax([x_r, 1] W)`: W (B, D + 1, N).
+
+    `rows` are (B, R, D), `mass` (B, R, N) as in `balanced`; a row of no mass takes no part, whatever it holds.
+    Gradients reach the rows through steps at the solution, which leave it where it is: the derivative of a fixed point.
+    """
+    used = (mass > 0).any(-1).any(0)  # (R,) rows that count in any episode
+    if bool(used.any()):
+        rows, mass = rows[:, used], mass[:, used]
+    problem = _Problem.of(rows, mass.double(), C)
+    with torch.no_grad():
+        found = problem.solved()
+    if torch.is_grad_enabled() and rows.requires_grad:
+        found = problem.repeated(found)
+    return problem.rows.mT @ found if problem.in_span else found
+
+
+def log_odds(x: Tensor, weights: Tensor) -> Tensor:
+    """Score rows (B, Q, D) by fitted weights, (B, Q, N) in double precision; their softmax are probabilities."""
+    return _with_constant(x) @ weights
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """A step and what it changed: a measurement of the curvature."""
+
+    step: Tensor  # (B, P, N)
+    change: Tensor  # (B, P, N) of the gradient
+    step_image: Tensor
+    change_image: Tensor
+    inverse: Tensor  # (B, 1, 1) 1 / <step, change>; 0 where the episode is solved
+    scale: Tensor  # (B, 1, 1) how much longer steps may be than the bound says
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Regressions of B episodes, each with P x N parameters.
+
+    Few rows are solved in their span (W = rows^T parameters), so that the problem does not grow with D; many by
+    coordinates (W = parameters), so that it does not grow with R^2. Gradients are of the same kind as parameters, and
+    the product of two is that of the weights they stand for: `_sum(a * image(b))`.
+    """
+
+    rows: Tensor  # (B, R, D + 1)
+    mass: Tensor  # (B, R, N)
+    weight: Tensor  # (B, R, 1) mass of a row
+    features: Tensor  # (B, R, P) logits = features @ parameters
+    newton: Tensor  # (B, P, P) inverse of a bound of the Hessian
+    C: float
+    in_span: bool
+
+    @classmethod
+    def of(cls, rows: Tensor, mass: Tensor, C: float) -> "_Problem":
+        """Take half the weighted Gram matrix, which the Hessian of a softmax nowhere exceeds (Böhning 1992)."""
+        weight = mass.sum(-1, keepdim=True)
+        rows = _with_constant(rows).masked_fill(weight == 0, 0.0)
+        in_span = rows.shape[-2] <= rows.shape[-1]
+        features = rows @ rows.mT if in_span else rows
+        bound = weight.amax(-2, keepdim=True) * features if in_span else (weight * rows).mT @ rows
+        eye = torch.eye(bound.shape[-1], dtype=bound.dtype, device=bound.device)
+        return cls(rows, mass, weight, features, torch.linalg.inv(0.5 * bound + eye / C), C, in_span)
+
+    def image(self, x: Tensor) -> Tensor:
+        """What parameters are multiplied with, number by number, for the product of weights."""
+        return self.features @ x if self.in_span else x
+
+    def objective(self, x: Tensor, logits: Tensor) -> Tensor:
+        """The value that is minimised, (B, 1, 1)."""
+        square = _sum(x * (logits if self.in_span else x))
+        return square / (2 * self.C) - _sum(self.mass * logits.log_softmax(-1))
+
+    def gradient(self, x: Tensor, logits: Tensor) -> Tensor:
+        """Its gradient, (B, P, N)."""
+        error = self.weight * logits.softmax(-1) - self.mass  # (B, R, N)
+        return (error if self.in_span else self.rows.mT @ error) + x / self.C
+
+    def solved(self) -> Tensor:
+        """Minimise from 0, by L-BFGS (Liu and Nocedal 1989) that starts at the bound; each episode stops by itself."""
+        x = self.mass.new_zeros(len(self.mass), self.features.shape[-1], self.mass.shape[-1])
+        logits = torch.zeros_like(self.mass)
+        gradient = self.gradient(x, logits)
+        pairs: deque[_Pair] = deque(maxlen=KEPT)
+        going = torch.ones(len(x), 1, 1, dtype=torch.bool, device=x.device)
+        least = TOLERANCE * (1.0 if self.in_span else self.rows.norm(dim=-1).amax(-1)[:, None, None])
+        for _ in range(MOST_STEPS):
+            going = going & (gradient.abs().amax((-1, -2), keepdim=True) >= least)
+            if not bool(going.any()):
                 break
-            new = ahead - step @ slope
-            ahead = new + t / (t + 3) * (new - alpha)
-            alpha = new
-        return (_with_constant(task.query) @ support.mT @ alpha).to(task.query)
+            way = -self._direction(gradient, pairs)
+            way_logits = self.features @ way
+            length = self._length(x, logits, way, way_logits, gradient, going)
+            going = length > 0
+            x, logits = x + length * way, logits + length * way_logits
+            before, gradient = gradient, self.gradient(x, logits)
+            pairs.append(self._pair(length * way, gradient - before))
+        return x
+
+    def _direction(self, gradient: Tensor, pairs: deque[_Pair]) -> Tensor:
+        """The gradient, divided by what is known of the curvature (the two loops of L-BFGS)."""
+        shares = []
+        for pair in reversed(pairs):
+            shares.append(pair.inverse * _sum(pair.step_image * gradient))
+            gradient = gradient - shares[-1] * pair.change
+        x = self.newton @ gradient
+        if pairs:
+            x = pairs[-1].scale * x
+        for pair, share in zip(pairs, reversed(shares), strict=True):
+            x = x + (share - pair.inverse * _sum(pair.change_image * x)) * pair.step
+        return x
+
+    def _length(
+        self, x: Tensor, logits: Tensor, way: Tensor, way_logits: Tensor, gradient: Tensor, going: Tensor
+    ) -> Tensor:
+        """How far to go, (B, 1, 1): 1, halved until the objective falls; 0 where it does not, or is not `going`."""
+        now, slope = self.objective(x, logits), _sum(gradient * self.image(way))
+        length = going.to(x)
+        for _ in range(HALVINGS):
+            low = self.objective(x + length * way, logits + length * way_logits) <= now + DOWN * length * slope
+            if bool(low.all()):
+                return length
+            length = length.where(low, length / 2)
+        return length.where(low, 0.0)
+
+    def _pair(self, step: Tensor, change: Tensor) -> _Pair:
+        image, change_image = self.image(step), self.image(change)
+        product = _sum(image * change)
+        curved = product > 0
+        inverse = torch.where(curved, 1 / product.where(curved, 1.0), 0.0)
+        scale = torch.where(curved, product / _sum(change_image * (self.newton @ change)).where(curved, 1.0), 1.0)
+        return _Pair(step, change, image, change_image, inverse, scale)
+
+    def repeated(self, x: Tensor) -> Tensor:
+        """Take steps of the bound, with Nesterov's momentum: at the solution they change nothing but gradients."""
+        ahead = x
+        for t in range(DIFFERENTIATED):
+            new = ahead - self.newton @ self.gradient(ahead, self.features @ ahead)
+            ahead = new + t / (t + 3) * (new - x)
+            x = new
+        return x
+
+
+def _sum(x: Tensor) -> Tensor:
+    """Sum over an episode, (B, 1, 1)."""
+    return x.sum((-1, -2), keepdim=True)
 
 
 def _with_constant(x: Tensor) -> Tensor:
