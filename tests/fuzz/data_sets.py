@@ -144,7 +144,7 @@ def distant(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, words=f"distant {given}"[:300])
 
 
-@kind("texts", "data texts", "check_data", share=30)
+@kind("text-tables", "data texts", "check_data", share=30)
 def texts(random: Random, folder: Path, samples: Samples) -> Trial:
     """A table of texts: what can be read is a pool with a class for each label."""
     rows = [("hello, you", "greet", "train"), ("bye", "leave", "train"), ("my card", "", "test")]

@@ -65,7 +65,7 @@ def data_check(spec: str, json_file: JsonFile = None) -> None:
 
 @data_app.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="omniglot, cub or fewrel.")],
+    name: Annotated[str, typer.Argument(help="omniglot, cub, fewrel or intents.")],
     out: Annotated[
         Path | None,
         typer.Option(
