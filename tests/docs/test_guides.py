@@ -51,9 +51,11 @@ def test_training_as_the_readme_does(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rows = [f"{word} number {n},{word}" for word in ("river", "king", "queen", "card", "music") for n in range(8)]
     (tmp_path / "mine.csv").write_text("\n".join(["text,label", *rows]))
     assert "hyperproto bayes unit + names" in done(texts, "--episodes", "5", "--query", "2")
-    show, _, report = commands(read("README.md").partition("### Reproduce a table")[2])
+    show, _, report, reproduce, figures = commands(read("README.md").partition("### Reproduce a table")[2])
     assert "stored" in done(show)
     assert "Table 2" in done(report)  # nothing was run yet
+    assert "fewrel-cnn:hyperproto-published" in done(reproduce, "--dry-run")
+    assert "fig3" in done(figures)
 
 
 FILES = {
