@@ -114,6 +114,21 @@ def test_a_comparison_is_drawn(data: str) -> None:
     assert one.plot().axes[0].get_xlabel() == "accuracy, %, with 95 % intervals over episodes"
 
 
+def test_learning_curves(data: str) -> None:
+    shots: Any = [(1, 1, 2, 4, 5), 5, 1]
+    found = hyperproto.compare(data, encoder="identity", methods=["protonet", "cosine"], shots=shots, episodes=9)
+    [axis] = found.curves().axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["1", "5", "1,1,2,4,5"]
+    assert axis.get_legend_handles_labels()[1] == ["protonet point none", "cosine point none"]
+    drawn = [np.asarray(line.get_ydata(), float).tolist() for line in axis.lines]
+    unequal, five, one = ([100 * result.values.mean() for result in group] for group in found.groups)
+    for row in range(2):
+        assert pytest.approx([one[row], five[row]]) in drawn
+        assert pytest.approx([unequal[row]]) in drawn
+    alone = hyperproto.compare(data, encoder="identity", methods="cosine", shots=[(1, 1, 2, 4, 5)], episodes=1)
+    assert alone.curves().axes[0].get_legend_handles_labels()[1] == ["cosine point none"]
+
+
 def test_entities_are_measured_and_encoding_is_shown(tmp_path: Path) -> None:
     register()
     for seed, split in enumerate(("train", "test")):

@@ -95,7 +95,11 @@ def test_compare_takes_several_kinds_of_shots(vectors_file: Path, tmp_path: Path
     common = ["--encoder", "identity", "--data", f"vectors:{vectors_file}", "--episodes", "30", "--way", "3"]
     methods = ["--method", "protonet", "--method", "cosine"]
     shots = ["--shot", "1", "--shot", "1,2,5", "--shot", "1"]  # twice the same is once
-    table = run("compare", *common, *methods, *shots, "--json", str(file))
+    drawn = tmp_path / "curves.svg"
+    table = run("compare", *common, *methods, *shots, "--json", str(file), "--plot", str(drawn))
+    assert "<svg" in drawn.read_text()
+    refused = CliRunner().invoke(cli.app, ["compare", *common, *methods, "--plot", "curves.doc"])
+    assert "curves.doc: a picture ends in .png, .svg, .pdf" in " ".join(refused.output.replace("│", " ").split())
     content = json.loads(file.read_text())
     assert [result["shot"] for result in content["results"]] == [1, 1, [1, 2, 5], [1, 2, 5]]
     assert [row["shot"] for row in content["comparisons"]] == [1, [1, 2, 5]]

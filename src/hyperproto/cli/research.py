@@ -46,9 +46,11 @@ from hyperproto.cli.options import (
 )
 from hyperproto.cli.streams import rows_output
 from hyperproto.cli.terminal import complain, note, say, show, write_json
+from hyperproto.files import atomic_write
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @app.command()
@@ -173,12 +175,18 @@ def compare(
     names: NameSource = None,
     unlabelled: UnlabelledCount = None,
     strangers: Strangers = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="Draw the results over shots there: .png, .svg or .pdf."),
+    ] = None,
     option: MethodOptions = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure every combination that makes sense on the same episodes, with paired differences."""
     if not run and not encoder:
         raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
+    if plot is not None and plot.suffix not in PICTURES:
+        raise typer.BadParameter(f"{plot}: a picture ends in {', '.join(PICTURES)}", param_hint="--plot")
     with progress_bar("compare") as progress:
         found = hyperproto.compare(
             data,
@@ -207,6 +215,9 @@ def compare(
             strangers=strangers,
             progress=progress,
         )
+    if plot is not None:
+        with atomic_write(plot) as file:
+            found.curves().savefig(file, format=plot.suffix[1:], dpi=150)
     command = shlex.join(["hyperproto", *sys.argv[1:]])
     show(found.tables(), {"command": command, **found.to_json()}, json_file)
 
@@ -304,7 +315,6 @@ def report(
 
     A row without runs says which recipe would give them. Nothing is trained here: see train, and recipes list.
     """
-    from hyperproto.files import atomic_write
     from hyperproto.reports.sheet import checked_format, format_of
     from hyperproto.reports.table_text import caption, text_table
 

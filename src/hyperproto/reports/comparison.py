@@ -84,6 +84,38 @@ class Comparison:
         axis.legend()
         return figure
 
+    def curves(self) -> "Figure":
+        """Draw learning curves: the mean of each method over shots, with 95 % intervals; unequal shots stand apart."""
+        from matplotlib.figure import Figure
+
+        from hyperproto.reports.drawing import CLASS_COLOURS, CLASS_MARKERS
+
+        equal = [group for group in self.groups if isinstance(group[0].settings["shot"], int)]
+        equal.sort(key=lambda group: group[0].settings["shot"])
+        others = [group for group in self.groups if group not in equal]
+        figure = Figure(figsize=(8, 5), layout="constrained")
+        axis = figure.subplots()
+        for row, result in enumerate(self.groups[0]):
+            means, errors = zip(*(mean_interval(group[row].values) for group in [*equal, *others]), strict=True)
+            percents = [100 * mean for mean in means]
+            bars = [0.0 if error != error else 100 * error for error in errors]  # one episode has no interval
+            look: dict[str, Any] = {"color": CLASS_COLOURS[row % len(CLASS_COLOURS)], "capsize": 3}
+            look["marker"] = CLASS_MARKERS[row % len(CLASS_MARKERS)]
+            for part, line in ((slice(0, len(equal)), "-"), (slice(len(equal), None), "")):
+                places = list(range(len(percents)))[part]
+                label = result.label if places[:1] == [0] else None  # once
+                if places:
+                    axis.errorbar(places, percents[part], yerr=bars[part], linestyle=line, label=label, **look)
+        words = [shots_in_words(group[0].settings).removeprefix("shots ") for group in [*equal, *others]]
+        axis.set_xticks(range(len(words)), words)
+        settings, metric = self.groups[0][0].settings, self.groups[0][0].metric
+        axis.set_xlabel("shots a class")
+        axis.set_ylabel(f"{'F1' if metric == 'f1' else metric}, %, with 95 % intervals over episodes")
+        axis.set_title(f"{settings['data']} {settings['split']}, {settings['way']}-way", fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+        return figure
+
 
 def percent(value: float) -> str:
     """Show a fraction as percent."""
