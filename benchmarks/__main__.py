@@ -33,6 +33,7 @@ from benchmarks.memory import memory
 from benchmarks.relation_baselines import relation_baselines
 from benchmarks.relations import relations
 from benchmarks.training_step import training_step
+from benchmarks.unlabelled_rows import unlabelled_rows
 from hyperproto.allocator import keep_large_blocks
 from hyperproto.files import atomic_write
 
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
         entities,
         estimators,
         many_classes,
+        unlabelled_rows,
         drawing,
         memory,
     )
