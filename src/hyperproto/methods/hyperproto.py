@@ -94,7 +94,7 @@ class HyperProto(StoredRegions):
         if self.unit_correlation and self.fit == "bayes":
             more |= {"groups": task.support_items(), "correlation": self.unit_correlation}
         if self.fit == "bayes":
-            more |= {"names": task.names, "named": task.names_mask, "unlabelled": task.unlabelled}
+            more |= task.side()
         fitted = self.closed_form(task.support, task.support_y, task.way, self.fit, **more)
         sphere: Sphere = self.with_one_shot_radius(fitted, task)
         if not self.count_prior:

@@ -45,8 +45,5 @@ class HyperProtoClosed(Method):
 
     def fitted(self, task: Task) -> Sphere:
         """Fit spheres to the support, and to what else a task has."""
-        more: dict[str, Any] = {}
-        if self.fit == "bayes":
-            more = {"prior_ratio": self.prior_ratio, "names": task.names, "named": task.names_mask}
-            more["unlabelled"] = task.unlabelled
+        more: dict[str, Any] = {"prior_ratio": self.prior_ratio, **task.side()} if self.fit == "bayes" else {}
         return Sphere.fit(task.support, task.support_y, task.way, mode=self.fit, **more)

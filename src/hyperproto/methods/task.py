@@ -123,6 +123,10 @@ class Task:
         unlabelled = None if self.unlabelled is None else self.unlabelled - middle
         return replace(self, support=self.support - middle, query=self.query - middle, unlabelled=unlabelled)
 
+    def side(self) -> dict[str, Tensor | None]:
+        """What there is besides the support, as options of `Sphere.fit`."""
+        return {"names": self.names, "named": self.names_mask, "unlabelled": self.unlabelled}
+
     def with_names_as_examples(self) -> "Task":
         """The same with one more support unit for each class that has a name: the name."""
         assert self.names is not None

@@ -68,19 +68,15 @@ class Comparison:
         figure = Figure(figsize=(7, 1.2 + 0.32 * len(labels) * max(1, len(self.groups) / 2)), layout="constrained")
         axis = figure.subplots()
         for number, group in enumerate(self.groups):
-            means, errors = zip(*(mean_interval(result.values) for result in group), strict=True)
+            percents, bars = _means_and_bars(group)
             offset = 0.6 * ((number + 0.5) / len(self.groups) - 0.5)
             places = [row + offset for row in range(len(group))]
-            percents = [100 * mean for mean in means]
-            bars = [0.0 if error != error else 100 * error for error in errors]  # one episode has no interval
             axis.errorbar(percents, places, xerr=bars, fmt="o", capsize=3, label=shots_in_words(group[0].settings))
         axis.set_yticks(range(len(labels)), labels)
         axis.invert_yaxis()
         axis.grid(axis="x", alpha=0.3)
-        settings = self.groups[0][0].settings
-        metric = {"f1": "F1"}.get(self.groups[0][0].metric, self.groups[0][0].metric)
-        axis.set_xlabel(f"{metric}, %, with 95 % intervals over episodes")
-        axis.set_title(f"{settings['data']} {settings['split']}, {settings['way']}-way", fontsize=10)
+        axis.set_xlabel(self._measured)
+        axis.set_title(self._title, fontsize=10)
         axis.legend()
         return figure
 
@@ -96,9 +92,7 @@ class Comparison:
         figure = Figure(figsize=(8, 5), layout="constrained")
         axis = figure.subplots()
         for row, result in enumerate(self.groups[0]):
-            means, errors = zip(*(mean_interval(group[row].values) for group in [*equal, *others]), strict=True)
-            percents = [100 * mean for mean in means]
-            bars = [0.0 if error != error else 100 * error for error in errors]  # one episode has no interval
+            percents, bars = _means_and_bars([group[row] for group in [*equal, *others]])
             look: dict[str, Any] = {"color": CLASS_COLOURS[row % len(CLASS_COLOURS)], "capsize": 3}
             look["marker"] = CLASS_MARKERS[row % len(CLASS_MARKERS)]
             for part, line in ((slice(0, len(equal)), "-"), (slice(len(equal), None), "")):
@@ -108,13 +102,28 @@ class Comparison:
                     axis.errorbar(places, percents[part], yerr=bars[part], linestyle=line, label=label, **look)
         words = [shots_in_words(group[0].settings).removeprefix("shots ") for group in [*equal, *others]]
         axis.set_xticks(range(len(words)), words)
-        settings, metric = self.groups[0][0].settings, self.groups[0][0].metric
         axis.set_xlabel("shots a class")
-        axis.set_ylabel(f"{'F1' if metric == 'f1' else metric}, %, with 95 % intervals over episodes")
-        axis.set_title(f"{settings['data']} {settings['split']}, {settings['way']}-way", fontsize=10)
+        axis.set_ylabel(self._measured)
+        axis.set_title(self._title, fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
         return figure
+
+    @property
+    def _measured(self) -> str:
+        metric = self.groups[0][0].metric
+        return f"{'F1' if metric == 'f1' else metric}, %, with 95 % intervals over episodes"
+
+    @property
+    def _title(self) -> str:
+        settings = self.groups[0][0].settings
+        return f"{settings['data']} {settings['split']}, {settings['way']}-way"
+
+
+def _means_and_bars(results: Sequence[Result]) -> tuple[list[float], list[float]]:
+    """Means and half intervals in percent; one episode has no interval, and a bar of 0."""
+    found = [mean_interval(result.values) for result in results]
+    return [100 * mean for mean, _ in found], [0.0 if half != half else 100 * half for _, half in found]
 
 
 def percent(value: float) -> str:
