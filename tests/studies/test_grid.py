@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hyperproto
@@ -239,6 +239,8 @@ values = st.one_of(st.integers(), st.booleans(), st.text(st.characters(codec="ut
 
 
 @given(st.lists(st.one_of(values, st.lists(values, max_size=3)), min_size=1, max_size=4))
+@example(["\\", '\\",'])
+@example([0, "0", ["0"], '["0"]', True, "true"])
 def test_what_is_written_as_toml_is_read_back(given_values: list[Any]) -> None:
     texts = [toml_value(value) for value in given_values]
     seen: list[str] = []

@@ -128,11 +128,11 @@ def _split(text: str) -> tuple[str, list[str]]:
     key, equals, rest = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"{text!r}: write section.key=value,value, for example training.seed=0,1,2")
-    values, depth, quote = [""], 0, ""
-    for place, character in enumerate(rest):
+    values, depth, quote, escaped = [""], 0, "", False
+    for character in rest:
         if quote:
-            escaped = quote == '"' and rest[place - 1] == "\\"
             quote = "" if character == quote and not escaped else quote
+            escaped = quote == '"' and character == "\\" and not escaped
         elif character in "\"'" and (depth or not values[-1].strip()):
             quote = character
         elif character in "[{":
@@ -159,11 +159,12 @@ def _value(text: str) -> Any:
 def _short(text: str) -> str:
     """A value in the name of a folder: letters, digits and .+-; with a few hex digits where that loses something."""
     value = _value(text)
-    whole = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    plain = re.sub(r"[^A-Za-z0-9.+-]+", "-", whole).strip("-")[:LONGEST_NAME]
-    if plain == whole and plain.strip("."):
+    whole = json.dumps(value, sort_keys=True, default=str)
+    written = value if isinstance(value, str) else whole
+    plain = re.sub(r"[^A-Za-z0-9.+-]+", "-", written).strip("-")[:LONGEST_NAME]
+    if plain == written and plain.strip(".") and _value(plain) == value:  # not the text "0" beside the number
         return plain
-    return f"{plain}-{sha256(whole.encode(errors='backslashreplace')).hexdigest()[:6]}"
+    return f"{plain}-{sha256(whole.encode()).hexdigest()[:6]}"
 
 
 def default_folder(recipe: str) -> Path:
