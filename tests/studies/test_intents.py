@@ -27,6 +27,7 @@ from hyperproto.studies.intents.classifiers import (
 from hyperproto.studies.intents.knowledge import knowledge, soft_prototypes
 from hyperproto.studies.intents.open_set import by_warning, foretold, separation, vacuous
 from hyperproto.studies.intents.over_draws import OverDraws
+from hyperproto.studies.intents.pools import POOLS, situation
 from hyperproto.studies.intents.supports import SHOTS, Supports, draw, some_classes
 from hyperproto.studies.intents.texts import Intents, load_intents
 from tests.helpers.tiny_models import tiny_bert
@@ -106,6 +107,60 @@ def test_what_is_known_is_used() -> None:
     )
     assert rows["1", "names + unlabelled"][1] == pytest.approx(model.score(data.test, data.test_y), abs=1e-5)
     assert np.mean(rows["1", "names + unlabelled"]) > np.mean(rows["1", "plain"])
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_pool_is_what_it_says(pool: str) -> None:
+    way, support = 6, draw(LABELS, "2", 3).rows
+    now = situation(pool, LABELS, support, 3)
+    first = some_classes(way, way // 2, 3)
+    known = {"strangers": first, "few-known": some_classes(way, 5, 3)}.get(pool, list(range(way)))
+    assert now.classes.tolist() == sorted(known)
+    with_examples = first if pool == "by-name" else known
+    assert np.bincount(LABELS[now.support], minlength=way).tolist() == [2 * (n in with_examples) for n in range(way)]
+    assert not set(now.unlabelled) & set(support)
+    sizes = np.bincount(LABELS[now.unlabelled], minlength=way)
+    every = np.bincount(LABELS) - 2
+    if pool == "absent":
+        assert sizes.tolist() == [every[n] * (n in first) for n in range(way)]
+    elif pool == "unequal":
+        order = some_classes(way, way, 3)
+        assert sizes[order].tolist() == [min(150 // rank, every[n]) for rank, n in enumerate(order, start=1)]
+    else:
+        assert sizes.tolist() == every.tolist()
+    assert now.codes(np.array(known)).tolist() == np.argsort(np.argsort(known)).tolist()
+    assert (now.codes(np.setdiff1d(range(way), known)) == -1).all()
+
+
+def test_knowledge_of_a_pool_by_some_methods() -> None:
+    data, supports = made_up(), Supports(LABELS, ["2"], 2)
+    only = ["names", "plain", "logistic regression, name as example"]
+    found = knowledge(data, supports, 4.0, "by-name", only, probabilities=True)
+    assert found["pool"] == "by-name"
+    rows = {row["method"]: row for row in found["results"]}
+    assert set(rows) == {"names", "logistic regression, name as example"}  # no other can know a class by its name
+    now = situation("by-name", LABELS, draw(LABELS, "2", 1).rows, 1)
+    model = HypersphereClassifier().fit(data.train[now.support], LABELS[now.support], names=dict(enumerate(data.names)))
+    assert rows["names"]["accuracy"]["draws"][1] == pytest.approx(model.score(data.test, data.test_y), abs=1e-5)
+    bare = ~np.isin(data.test_y, LABELS[now.support])
+    alone = model.score(data.test[bare], data.test_y[bare])
+    assert rows["names"]["accuracy of classes known by name"]["draws"][1] == pytest.approx(alone, abs=1e-5)
+    calibration_error = expected_calibration_error(model.predict_proba(data.test), data.test_y)
+    assert rows["names"]["ece"]["draws"][1] == pytest.approx(calibration_error, abs=1e-3)
+    few = knowledge(data, supports, 4.0, "strangers", ["plain"])["results"]
+    known = situation("strangers", LABELS, draw(LABELS, "2", 0).rows, 0)
+    model = HypersphereClassifier().fit(data.train[known.support], LABELS[known.support])
+    inside = np.isin(data.test_y, known.classes)
+    expected = model.score(data.test[inside], data.test_y[inside])
+    assert few[0]["accuracy"]["draws"][0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_knowledge_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="no method is called plane; there are: names; "):
+        knowledge(made_up(), Supports(LABELS, ["2"], 1), 4.0, only=["plane"])
+    with pytest.raises(SystemExit):
+        program.main(["accuracy", "--data", "hwu64", "--pool", "absent"])
+    assert "--pool, --methods and --probabilities are for the study `knowledge`" in capsys.readouterr().err
 
 
 def test_soft_prototypes_are_one_step_of_soft_k_means() -> None:

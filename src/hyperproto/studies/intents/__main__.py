@@ -22,6 +22,7 @@ from hyperproto.studies.intents.accuracy import accuracy, constants
 from hyperproto.studies.intents.calibration import calibration
 from hyperproto.studies.intents.knowledge import NO_SHOTS, knowledge
 from hyperproto.studies.intents.open_set import coverage, outside, vacuous
+from hyperproto.studies.intents.pools import POOLS
 from hyperproto.studies.intents.supports import MOST, SHOTS, Supports
 from hyperproto.studies.intents.texts import NAMES, load_intents
 from hyperproto.studies.result_files import command_of, write_results
@@ -45,15 +46,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--prior-ratio", type=float, default=PRIOR_RATIO, help="of the bayes fit")
+    of_knowledge = parser.add_argument_group("of the study `knowledge`")
+    of_knowledge.add_argument("--pool", choices=POOLS, default="all", help="which texts are unlabelled")
+    of_knowledge.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="these only, not all of them")
+    of_knowledge.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
     if NO_SHOTS in options.shots and options.study != knowledge.__name__:
         parser.error("--shots 0 is for the study `knowledge`: the others need an example of each class")
+    more = {"pool": options.pool, "only": options.methods, "probabilities": options.probabilities}
+    if options.study != knowledge.__name__:
+        if options.pool != "all" or options.methods or options.probabilities:
+            parser.error("--pool, --methods and --probabilities are for the study `knowledge`")
+        more = {}
     try:
         data = load_intents(options.data, options.split, options.encoder)
         with progress_bar(data.name) as show:
             supports = Supports(data.train_y, options.shots, options.draws, show)
-            found = STUDIES[options.study](data, supports, options.prior_ratio)
+            found = STUDIES[options.study](data, supports, options.prior_ratio, **more)
     except HyperProtoError as error:
         parser.exit(1, f"error: {error}\n")
     for table in measure_tables(found["results"]):

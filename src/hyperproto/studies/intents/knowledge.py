@@ -1,11 +1,11 @@
 """Accuracy with names of the classes and unlabelled texts, beside methods that know as much.
 
-Unlabelled are all training texts that are not in the support. Every method sees vectors of length 1. Constants of the
-other methods were searched on HWU64's valid texts, each kind of shots by itself.
+What is unlabelled, and which classes are known, are those of a pool (see `pools`). Every method sees vectors of length
+1. Constants of the other methods were searched on HWU64's valid texts, each kind of shots by itself.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,8 +16,11 @@ from sklearn.preprocessing import normalize
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from hyperproto import HypersphereClassifier
+from hyperproto.errors import ConfigError
+from hyperproto.studies.intents.calibration import errors
 from hyperproto.studies.intents.classifiers import EXACT
 from hyperproto.studies.intents.over_draws import OverDraws
+from hyperproto.studies.intents.pools import situation
 from hyperproto.studies.intents.supports import UNEQUAL, Supports
 from hyperproto.studies.intents.texts import Intents
 
@@ -34,26 +37,48 @@ Rows = NDArray[Any]
 Method = Callable[[], Any]  # gives something with `predict`, fitted
 
 
-def knowledge(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
-    """Measure every method on the same supports, names and unlabelled texts."""
+def knowledge(
+    data: Intents,
+    supports: Supports,
+    prior_ratio: float,
+    pool: str = "all",
+    only: Sequence[str] = (),
+    probabilities: bool = False,
+) -> dict[str, Any]:
+    """Measure the methods, or `only` some, on the same supports, names and unlabelled texts.
+
+    With `probabilities` the calibration error is measured too, of methods that give any.
+    """
     values = OverDraws("shots", "method")
     train, test, names = (normalize(part) for part in (data.train, data.test, data.names))
+    there = methods(names, np.arange(len(names)), names, names, "1", prior_ratio)
+    if missing := sorted(set(only) - set(there)):
+        raise ConfigError(f"no method is called {', '.join(missing)}; there are: {'; '.join(there)}")
     for shot, rows in supports:
-        rest = np.setdiff1d(np.arange(len(train)), rows)
-        for name, fit in methods(train[rows], data.train_y[rows], names, train[rest], shot, prior_ratio).items():
+        now = situation(pool, data.train_y, rows, supports.index)
+        x, y, true = train[now.support], now.codes(data.train_y[now.support]), now.codes(data.test_y)
+        asked, true = test[true >= 0], true[true >= 0]
+        bare = np.setdiff1d(np.arange(len(now.classes)), y)  # known by name alone
+        for name, fit in methods(x, y, names[now.classes], train[now.unlabelled], shot, prior_ratio).items():
+            if (only and name not in only) or (len(bare) and "name" not in name):
+                continue
             start = perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
-                predicted = fit().predict(test)
-            measured = {"accuracy": float(np.mean(predicted == data.test_y)), "seconds": perf_counter() - start}
+                model = fit()
+                right = model.predict(asked) == true
+                measured = {"accuracy": float(right.mean()), "seconds": perf_counter() - start}
+                if probabilities and hasattr(model, "predict_proba"):
+                    measured |= errors(model.predict_proba(asked), true)
+            if 0 < len(bare) < len(now.classes):
+                measured["accuracy of classes known by name"] = float(right[np.isin(true, bare)].mean())
             values.add((shot, name), **measured)
-    comparisons = values.against(REFERENCE, ("accuracy",))
     return {
         "reference": REFERENCE[0],
-        "unlabelled": "training texts that are not in the support, of all classes",
+        "pool": pool,
         "supports": supports.hashes,
         "results": values.rows(),
-        "comparisons": comparisons,
+        "comparisons": values.against(REFERENCE, ("accuracy",)),
     }
 
 
