@@ -3,7 +3,7 @@
     python -m hyperproto.studies.intents accuracy --data hwu64 --json results/intents-hwu64.json
 
 Supports are drawn from the training texts; all texts of the test split are classified, all classes at once
-(`vacuous` takes some of the classes, too).
+(`vacuous` takes some of the classes, too). `knowledge`, if it writes a file, goes on where it was killed.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from hyperproto.studies.intents.open_set import coverage, outside, vacuous
 from hyperproto.studies.intents.pools import POOLS
 from hyperproto.studies.intents.supports import MOST, SHOTS, Supports
 from hyperproto.studies.intents.texts import NAMES, load_intents
+from hyperproto.studies.journal import Journal
 from hyperproto.studies.result_files import command_of, write_results
 
 STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
@@ -54,12 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if NO_SHOTS in options.shots and options.study != knowledge.__name__:
         parser.error("--shots 0 is for the study `knowledge`: the others need an example of each class")
-    more = {"pool": options.pool, "only": options.methods, "probabilities": options.probabilities}
+    more: dict[str, Any] = {"pool": options.pool, "probabilities": options.probabilities}
     if options.study != knowledge.__name__:
         if options.pool != "all" or options.methods or options.probabilities:
             parser.error("--pool, --methods and --probabilities are for the study `knowledge`")
         more = {}
+    journal = None
     try:
+        if more:
+            of = {name: getattr(options, name) for name in ("data", "split", "encoder", "prior_ratio")}
+            journal = Journal(options.json, {**of, **more, "version": version("hyperproto")})
+            more |= {"only": options.methods, "journal": journal}
         data = load_intents(options.data, options.split, options.encoder)
         with progress_bar(data.name) as show:
             supports = Supports(data.train_y, options.shots, options.draws, show)
@@ -79,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "versions": {name: version(name) for name in ("hyperproto", "scikit-learn", "numpy", "torch")},
         }
         write_results(options.json, {"command": command_of("intents", arguments), **facts, **found})
+        if journal is not None:
+            journal.close()
 
 
 def measure_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:

@@ -6,6 +6,7 @@ What is unlabelled, and which classes are known, are those of a pool (see `pools
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +24,7 @@ from hyperproto.studies.intents.over_draws import OverDraws
 from hyperproto.studies.intents.pools import situation
 from hyperproto.studies.intents.supports import UNEQUAL, Supports
 from hyperproto.studies.intents.texts import Intents
+from hyperproto.studies.journal import Journal, Measured
 
 NO_SHOTS = "0"
 REFERENCE = ("names + unlabelled, refined",)
@@ -44,11 +46,14 @@ def knowledge(
     pool: str = "all",
     only: Sequence[str] = (),
     probabilities: bool = False,
+    journal: Journal | None = None,
 ) -> dict[str, Any]:
     """Measure the methods, or `only` some, on the same supports, names and unlabelled texts.
 
-    With `probabilities` the calibration error is measured too, of methods that give any.
+    With `probabilities` the calibration error is measured too, of methods that give any. What is in the `journal` was
+    measured before.
     """
+    journal = Journal(None, {}) if journal is None else journal
     values = OverDraws("shots", "method")
     train, test, names = (normalize(part) for part in (data.train, data.test, data.names))
     there = methods(names, np.arange(len(names)), names, names, "1", prior_ratio)
@@ -62,17 +67,8 @@ def knowledge(
         for name, fit in methods(x, y, names[now.classes], train[now.unlabelled], shot, prior_ratio).items():
             if (only and name not in only) or (len(bare) and "name" not in name):
                 continue
-            start = perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
-                model = fit()
-                right = model.predict(asked) == true
-                measured = {"accuracy": float(right.mean()), "seconds": perf_counter() - start}
-                if probabilities and hasattr(model, "predict_proba"):
-                    measured |= errors(model.predict_proba(asked), true)
-            if 0 < len(bare) < len(now.classes):
-                measured["accuracy of classes known by name"] = float(right[np.isin(true, bare)].mean())
-            values.add((shot, name), **measured)
+            measure = partial(_measured, fit, asked, true, bare, probabilities)
+            values.add((shot, name), **journal.measured(f"{shot} shots, draw {supports.index}: {name}", measure))
     return {
         "reference": REFERENCE[0],
         "pool": pool,
@@ -80,6 +76,22 @@ def knowledge(
         "results": values.rows(),
         "comparisons": values.against(REFERENCE, ("accuracy",)),
     }
+
+
+def _measured(fit: Method, asked: Rows, true: Rows, bare: Rows, probabilities: bool) -> Measured:
+    """Fit once, and classify; classes `bare` of examples, if there are others, are measured by themselves, too."""
+    start = perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
+        model = fit()
+        right = model.predict(asked) == true
+        measured = {"accuracy": float(right.mean()), "seconds": perf_counter() - start}
+        if probabilities and hasattr(model, "predict_proba"):
+            measured |= errors(model.predict_proba(asked), true)
+    alone = np.isin(true, bare)
+    if alone.any() and not alone.all():
+        measured["accuracy of classes known by name"] = float(right[alone].mean())
+    return measured
 
 
 def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ratio: float) -> dict[str, Method]:
