@@ -246,7 +246,7 @@ def test_scores_are_paired_with_protonet_and_stay(
     assert page.count("[5]") == 9
     assert "| protonet | simpleshot |" in capsys.readouterr().out
 
-    leaderboard.main([*command, "--few", "hyperproto@5-way 2-shot=3", "--few", "hyperproto@5-way 1-shot=0"])
+    leaderboard.main([*command, "--few", "hyperproto@5-way 2-shot=3", "--few", "hyperproto@3-way 1-shot=0"])
     assert {contender.method_name for contender in measured} == {"hyperproto"}
     counts = {
         row["column"]: row["episodes"]
@@ -255,7 +255,22 @@ def test_scores_are_paired_with_protonet_and_stay(
     }
     assert set(counts.values()) == {3, 5}
     assert counts["test 5-way 2-shot"] == 3
-    assert "test 5-way 1-shot" not in counts
+    assert "val 3-way 1-shot" not in counts
+
+
+@pytest.mark.parametrize(
+    ("few", "message"),
+    [
+        ("hyperprot=5", "--few hyperprot: there is no row or method 'hyperprot'; did you mean 'hyperproto'?"),
+        ("hyperproto@6-way 1-shot=5", "there is no column '6-way 1-shot'; write one of 3-way 1-shot, "),
+    ],
+)
+def test_fewer_episodes_of_nobody_are_refused(
+    study: leaderboard.Study, few: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        leaderboard.main(["relations", "score", "--few", few])
+    assert message in capsys.readouterr().err
 
 
 def test_methods_are_scored_where_their_traits_allow() -> None:

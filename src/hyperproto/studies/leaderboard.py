@@ -29,11 +29,11 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from hyperproto.errors import BusyError, ConfigError, HyperProtoError
+from hyperproto.errors import BusyError, ConfigError, HyperProtoError, unknown_name
 from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.progress import Show, progress_bar
-from hyperproto.recipes import Recipe, run_name
+from hyperproto.recipes import Recipe, read_rows, run_name
 from hyperproto.registry import keywords
 from hyperproto.studies.equal_time import TIMING, OnShare, Plan
 from hyperproto.studies.leaderboard_page import page
@@ -46,6 +46,7 @@ from hyperproto.studies.leaderboard_scores import (
     Scorer,
     Shapes,
     board,
+    column_title,
     columns_of,
     entries,
 )
@@ -270,6 +271,19 @@ def score(study: Study, episodes: int, few: Mapping[str, int], path: Path | None
             file.write(text.encode())
 
 
+def unknown_few(study: Study, asked: Sequence[str]) -> str:
+    """What is wrong with the names of `--few`: a row or a method, or one of them and a column; "" if nothing is."""
+    rows = [row for track in study.tracks.values() for row in read_rows(track.recipes)]
+    titles = list(dict.fromkeys(column_title(column) for track in study.tracks.values() for column in track.columns))
+    for text in asked:
+        name, at, title = text.partition("@")
+        if name not in rows and name not in METHODS.names():
+            return f"--few {text}: {unknown_name('row or method', name, {*rows, *METHODS.names()})}"
+        if at and title not in titles:
+            return f"--few {text}: there is no column {title!r}; write one of {', '.join(titles)}"
+    return ""
+
+
 def _part(on_share: OnShare, number: int, count: int) -> OnShare:
     """Report a share of one part of several."""
     return lambda share: on_share((number + share) / count)
@@ -340,6 +354,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     study = STUDIES[options.study]
     if options.command == "score":
+        if wrong := unknown_few(study, [name for name, _ in options.few]):
+            parser.error(wrong)
         command = command_of("leaderboard", arguments)
         score(study, options.episodes, dict(options.few), options.json, command)
         return

@@ -161,7 +161,7 @@ class Scorer:
         path = self.kept / entry.folder.name / f"{split}.json"
         kept = _kept(path, entry.digest)
         columns = [column for column in self.columns if column[0] == split]
-        counts = {_title(column): self._count(entry, _title(column)) for column in columns}
+        counts = {column_title(column): self._count(entry, column_title(column)) for column in columns}
         if kept.get("complete") != counts:
             pool = self._pool(split)
             drawn = {
@@ -280,7 +280,7 @@ def _keep(path: Path, content: dict[str, Any]) -> None:
         file.write(json.dumps(content).encode())
 
 
-def _title(column: Column) -> str:
+def column_title(column: Column) -> str:
     """Name the episodes of a column."""
     _, way, shot = column
     shots = ",".join(map(str, shot)) if isinstance(shot, list) else shot
@@ -291,7 +291,7 @@ def board(scored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each method, way to score and column: mean over seeds, and the paired difference to ProtoNet."""
     groups: dict[tuple[str, ...], dict[int, dict[str, Any]]] = {}
     for row in scored:
-        title = _title((row["split"], row["way"], row["shot"]))
+        title = column_title((row["split"], row["way"], row["shot"]))
         key = row["track"], row["row"], row["scored_by"], row["split"], title
         groups.setdefault(key, {})[row["seed"]] = row
     found = []
