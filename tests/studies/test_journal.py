@@ -1,5 +1,6 @@
 """A long study that was killed goes on where it was, and never with what other settings gave."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def test_a_value_is_measured_once(tmp_path: Path) -> None:
     assert len(asked) == 1
     with pytest.raises(ConfigError, match=r"found.json.part is of a run with other settings; repeat its command"):
         Journal(results, {"data": "banking77"})
+    (tmp_path / "other.json.part").write_text("[]")
+    with pytest.raises(ConfigError, match="other settings"):
+        Journal(tmp_path / "other.json", facts)
+    (tmp_path / "other.json.part").unlink()
     journal = Journal(results, facts)
     journal.close()
     journal.close()
@@ -54,6 +59,7 @@ def test_a_study_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
         except KeyboardInterrupt:
             assert attempt == 1
     assert len(calls) == 3 + 1 + 3  # 2 methods x 3 draws, and the one that was killed
-    whole, killed = ((tmp_path / f"{name}.json").read_text().splitlines() for name in ("whole", "killed"))
-    assert len(whole) == len(killed)
+    whole, killed = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("whole", "killed"))
+    assert [row["accuracy"] for row in whole["results"]] == [row["accuracy"] for row in killed["results"]]
+    assert (whole["supports"], whole["comparisons"]) == (killed["supports"], killed["comparisons"])
     assert len(list(tmp_path.iterdir())) == 2

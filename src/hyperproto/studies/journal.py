@@ -15,7 +15,8 @@ Measured = dict[str, float]
 class Journal:
     """Measured values by key, in a file beside the results; without results to write it only remembers.
 
-    `facts` are all settings that values depend on, but for what is in their keys: a journal of others is refused.
+    `facts` are all settings that values depend on, but for what is in their keys: a journal of others is refused. It
+    cannot know of changes in the code: remove it after one.
     """
 
     def __init__(self, results: Path | None, facts: Mapping[str, Any]) -> None:
@@ -25,7 +26,7 @@ class Journal:
         if self.path is not None and self.path.exists():
             away = "remove it to begin anew"
             content = read_json(self.path, damaged=away)
-            if content["facts"] != self.facts:
+            if not isinstance(content, dict) or content.get("facts") != self.facts:
                 raise ConfigError(f"{self.path} is of a run with other settings; repeat its command, or {away}")
             self.values = content["values"]
 

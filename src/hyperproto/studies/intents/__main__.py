@@ -53,23 +53,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_knowledge.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
-    if NO_SHOTS in options.shots and options.study != knowledge.__name__:
+    is_knowledge = options.study == knowledge.__name__
+    if NO_SHOTS in options.shots and not is_knowledge:
         parser.error("--shots 0 is for the study `knowledge`: the others need an example of each class")
-    more: dict[str, Any] = {"pool": options.pool, "probabilities": options.probabilities}
-    if options.study != knowledge.__name__:
-        if options.pool != "all" or options.methods or options.probabilities:
-            parser.error("--pool, --methods and --probabilities are for the study `knowledge`")
-        more = {}
-    journal = None
+    own: dict[str, Any] = {}  # what only `knowledge` takes
+    if is_knowledge:
+        own = {"pool": options.pool, "probabilities": options.probabilities, "only": options.methods}
+    elif options.pool != "all" or options.methods or options.probabilities:
+        parser.error("--pool, --methods and --probabilities are for the study `knowledge`")
     try:
-        if more:
-            of = {name: getattr(options, name) for name in ("data", "split", "encoder", "prior_ratio")}
-            journal = Journal(options.json, {**of, **more, "version": version("hyperproto")})
-            more |= {"only": options.methods, "journal": journal}
+        if is_knowledge:
+            settings = ("data", "split", "encoder", "prior_ratio", "pool", "probabilities")
+            own["journal"] = Journal(options.json, {name: getattr(options, name) for name in settings})
         data = load_intents(options.data, options.split, options.encoder)
         with progress_bar(data.name) as show:
             supports = Supports(data.train_y, options.shots, options.draws, show)
-            found = STUDIES[options.study](data, supports, options.prior_ratio, **more)
+            found = STUDIES[options.study](data, supports, options.prior_ratio, **own)
     except HyperProtoError as error:
         parser.exit(1, f"error: {error}\n")
     for table in measure_tables(found["results"]):
@@ -85,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "versions": {name: version(name) for name in ("hyperproto", "scikit-learn", "numpy", "torch")},
         }
         write_results(options.json, {"command": command_of("intents", arguments), **facts, **found})
-        if journal is not None:
-            journal.close()
+        if is_knowledge:
+            own["journal"].close()
 
 
 def measure_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:

@@ -2,7 +2,7 @@
 
 all         every training text that is not in the support
 strangers   the same, but only half of the classes are known: the others' texts are in the pool all the same
-few-known   the same with five classes known: a thousand and more unlabelled texts for each labelled one
+few-known   the same with five classes known: at one shot, a thousand and more unlabelled texts for each labelled one
 absent      only texts of half of the classes
 unequal     150 texts of one class, 75 of the next, 150 / rank of each
 by-name     every text, but half of the classes have no example: their names are all that is known of them
