@@ -83,7 +83,7 @@ def test_it_is_the_optimum_of_the_loss(
     every = f - middle
     if has_rows:
         with monkeypatch.context() as patch:
-            patch.setattr(refined, "_targets", lambda *_: np.zeros((25, way)))  # the first stage, once more
+            patch.setattr(refined.Regression, "_targets", lambda *_: np.zeros((25, way)))  # the first stage, once more
             first = head_of(fitted((x, y, way, names, named, rows), refine=True), scale, middle)
         shares = naive_shares(plain, y, way, u)
         believed = plain.knowledge.believed(count)

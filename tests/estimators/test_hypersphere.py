@@ -34,6 +34,7 @@ Y = np.repeat(["a", "b", "c"], 20)
         HypersphereClassifier(region="cone", fit_mode="unbiased", feature_transform="center-unit"),
         HypersphereClassifier(region="gaussian", fit_mode="unbiased", feature_transform="none"),
         HypersphereClassifier(refine=True, temperature=1.0),
+        HypersphereClassifier(refine="auto"),
     ]
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:

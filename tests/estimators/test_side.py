@@ -43,8 +43,8 @@ def make(request: pytest.FixtureRequest) -> Callable[..., HypersphereClassifier]
     return lambda **settings: HypersphereClassifier(feature_transform=request.param, **settings)
 
 
-@pytest.mark.parametrize("refine", [False, True])
-def test_it_is_the_region_on_prepared_rows(make: Any, refine: bool) -> None:
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+def test_it_is_the_region_on_prepared_rows(make: Any, refine: Any) -> None:
     model = make(refine=refine).fit(X, Y, names=NAMES, unlabelled=ROWS)
     transform = model.feature_transform
     shift = np.mean([X[label == Y].mean(0) for label in LABELS], axis=0) if transform == "center-unit" else 0
@@ -89,7 +89,7 @@ def test_numbers_as_labels_with_minus_one_for_none() -> None:
     np.testing.assert_allclose(model.predict_proba(Q), expected.predict_proba(Q), rtol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"refine": True, "temperature": 1.0}])
+@pytest.mark.parametrize("settings", [{}, {"refine": True, "temperature": 1.0}, {"refine": "auto", "temperature": 1.0}])
 def test_updates_are_one_fit(make: Any, settings: Any) -> None:
     whole = make(**settings).fit(X, Y, names=NAMES, unlabelled=ROWS)
     first = {label: NAMES[label] for label in "ab"}
@@ -178,7 +178,7 @@ def test_what_is_expected_does_not_come_from_what_was_seen() -> None:
     rows = random.normal(size=(200, 30))
     given: tuple[dict[str, Any], ...] = ({"unlabelled": rows}, {})
     for settings in given:
-        for refine in (False, True):
+        for refine in (False, True, "auto"):
             model = HypersphereClassifier(refine=refine).fit(x, y, **settings)
             assert model.expected_.accuracy is not None
             assert model.expected_.accuracy < 0.3
@@ -186,9 +186,9 @@ def test_what_is_expected_does_not_come_from_what_was_seen() -> None:
             assert model.predict_proba(rows).max(1).mean() < 0.5
 
 
-@pytest.mark.parametrize("refine", [False, True])
+@pytest.mark.parametrize("refine", [False, True, "auto"])
 @pytest.mark.parametrize("stored", [False, True])
-def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: bool, stored: bool) -> None:
+def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: Any, stored: bool) -> None:
     model = make(refine=refine, coverage=0.8).fit(X, Y, names=NAMES, unlabelled=ROWS)
     model.save(tmp_path, unlabelled=stored)
     again = HypersphereClassifier.load(tmp_path)
@@ -270,8 +270,8 @@ def test_models_without_side_information_are_of_the_old_format(tmp_path: Path) -
     assert '"format": "hyperproto-estimator/1"' in (tmp_path / "model.json").read_text()
 
 
-@pytest.mark.parametrize("refine", [False, True])
-def test_the_onnx_graph_says_the_same(make: Any, tmp_path: Path, refine: bool) -> None:
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+def test_the_onnx_graph_says_the_same(make: Any, tmp_path: Path, refine: Any) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     from tests.estimators.test_onnx import run
@@ -327,7 +327,7 @@ def test_pipelines_without_routing_take_them_by_the_name_of_the_step() -> None:
         ({"squared": False}, {"unlabelled": ROWS}, ConfigError, "unlabelled rows go with the squared measure; use squ"),
         ({"squared": False, "refine": True}, {}, ConfigError, "refine=True is for region='sphere' with fit_mode='bay"),
         ({"fit_mode": "point", "refine": True}, {}, ConfigError, "refine=True is for region='sphere' with fit_mode='b"),
-        ({"refine": 1}, {}, ConfigError, "refine=1: give True or False"),
+        ({"refine": 1}, {}, ConfigError, "refine=1: give 'auto', True or False"),
     ],
 )
 def test_what_cannot_be_used_is_refused(settings: Any, given: Any, error: Any, message: str) -> None:

@@ -26,7 +26,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"region": "cone", "fit_mode": "paper"}, {"region": "point", "fit_mode": "point", "squared": False},
     {"fit_mode": "unbiased", "store_support": False, "temperature": 0.5, "feature_transform": "none"},
     {"fit_mode": "paper", "radius_distance": "plain", "feature_transform": "none"}, {"squared": False},
-    {"refine": True}, {"refine": True, "feature_transform": "none"}, {"unlabelled_label": "a"},
+    {"refine": True}, {"refine": "auto"}, {"refine": True, "feature_transform": "none"}, {"unlabelled_label": "a"},
 )  # fmt: skip
 SKLEARN = (ValueError, TypeError)  # what scikit-learn's own checks raise
 METHODS = (

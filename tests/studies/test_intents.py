@@ -96,7 +96,7 @@ def test_what_is_known_is_used() -> None:
     found = knowledge(data, Supports(LABELS, ["0", "1"], 2), 4.0)
     rows = {(row["shots"], row["method"]): row["accuracy"]["draws"] for row in found["results"]}
     assert [method for shots, method in rows if shots == "0"] == [
-        "names", "names + unlabelled", "names + unlabelled, refined"
+        "names", "names + unlabelled", "names + unlabelled, refined", "names + unlabelled, auto"
     ]  # fmt: skip
     cosine = (normalize(data.test) @ normalize(data.names).T).argmax(1)
     assert rows["0", "names"] == [pytest.approx((cosine == data.test_y).mean(), abs=1e-5)] * 2

@@ -27,7 +27,7 @@ from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
 from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
-from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
+from hyperproto.regions.sphere import RADIUS_DISTANCES, Refine, check_radius_distance
 from hyperproto.transforms import TRANSFORMS
 
 Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights
@@ -50,7 +50,8 @@ GIVE = {
     "coverage": "a share between 0 and 1, such as 0.95, or None",
     "temperature": "'auto' or a number above 0",
     "prior_ratio": "a number above 0",
-    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support", "refine"), "True or False"),
+    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support"), "True or False"),
+    "refine": "'auto', True or False",
 }
 
 
@@ -79,7 +80,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     radius_distance : what the radius of "paper" is a mean of beside the squared measure: "squared" distances, or
         "plain" ones (sphere only).
     refine : move the head of "bayes" to a softmax regression that is held to it (see `hyperproto.regions.refined`);
-        slower, and mostly better, above all with unlabelled rows.
+        slower, and mostly better, above all with unlabelled rows. "auto": with unlabelled rows only, and as far as
+        these and left-out examples bear it out (see `hyperproto.regions.mixed`).
     unlabelled_label : the label in `y` of rows that have none, such as -1; None is always one.
 
     Attributes
@@ -129,7 +131,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         store_support: bool = True,
         prior_ratio: float = PRIOR_RATIO,
         radius_distance: str = "squared",
-        refine: bool = False,
+        refine: Refine = False,
         unlabelled_label: Any = None,
     ) -> None:
         self.region = region
@@ -160,7 +162,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         "store_support": ["boolean"],
         "prior_ratio": [Interval(Real, 0, None, closed="neither")],
         "radius_distance": [StrOptions(set(RADIUS_DISTANCES))],
-        "refine": ["boolean"],
+        "refine": ["boolean", StrOptions({"auto"})],
         "unlabelled_label": "no_validation",
     }
     _memory: Memory
@@ -695,7 +697,7 @@ def _closed_form(chosen: Any) -> ClosedForm:
     options = {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
     form = ClosedForm(region, chosen.fit_mode, options)
     check_radius_distance(chosen.radius_distance, chosen.squared)
-    if chosen.refine and not (chosen.fit_mode == "bayes" and chosen.squared):
+    if chosen.refine is True and not (chosen.fit_mode == "bayes" and chosen.squared):
         raise ConfigError("refine=True is for region='sphere' with fit_mode='bayes' and squared=True")
     if chosen.radius_distance != "squared" and (chosen.region, chosen.fit_mode) != ("sphere", "paper"):
         raise ConfigError("radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius")

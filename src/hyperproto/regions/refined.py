@@ -11,7 +11,8 @@ from W0 again with the unlabelled ones, whose targets t are a mean of the first 
 expectation-maximisation gave them. NumPy only.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,60 +33,114 @@ LEAST_MASS = 1e-6  # of a class that has no row
 def refine(
     fit: BayesFit, knowledge: Knowledge, stats: ExampleStatistics, count: Doubles, unlabelled: Floats | None = None
 ) -> BayesFit:
-    """Move centres and radii to those of the refined head: c = T W / 2, eps = T b + ||c||^2.
+    """Move centres and radii to those of the refined head.
 
     `fit` and `knowledge` are what `fit_known` gave for `stats` and `unlabelled` (U, D); `count` (N,) is how many
     examples each class counts for. Products are in the precision of the rows. Where nothing is known of scatter, the
     closed form stands.
     """
-    if not isinstance(stats.mean, np.ndarray) or stats.mean.ndim != 2:
-        raise ConfigError("refine takes one support set of NumPy arrays; fit episodes one by one, or without refine")
-    v, believed = float(knowledge.scatter), knowledge.believed(count)
-    examples, target = stats.memberships()
-    if knowledge.clusters is None or not knowledge.clusters.spread > 0:
-        unlabelled = None
-    dtype = examples.dtype if unlabelled is None else unlabelled.dtype
-    whiten = fit.whiten.astype(dtype)
-    labelled = whiten(examples.astype(dtype))
-    others = labelled[:0] if unlabelled is None else whiten(unlabelled)
-    about = others if len(others) else labelled
-    if not v > 0 or not len(about):
+    regression = Regression.of(fit, knowledge, stats, count, unlabelled)
+    if regression is None:
         return fit
-    wider = float(near(believed, fit.ratio))  # s
-    scale, hold = SOFT / (v * wider), v * wider**2 * float(fit.ratio) / SOFT  # 2 / T, l
-    middle = about.mean(axis=0, dtype=np.float64)  # rows about their mean, so that b is no part of W
-    bias = scale / 2 * (fit.bias_radius - row_squares(fit.center)) + scale * fit.center @ middle
-    start = np.vstack([scale * fit.center.T, bias])  # (D + 1, N)
-    labelled, others, target = _with_one(labelled, middle), _with_one(others, middle), target.astype(dtype)
-    head = _solve(labelled, target, start, hold) if len(labelled) else start
-    if unlabelled is not None:
-        soft = _targets(unlabelled, others, fit, knowledge, count, head)
-        head = _solve(np.concatenate([labelled, others]), np.concatenate([target, soft]), start, hold)
-    center = head[:-1].T / scale
-    return replace(fit, center=center, bias_radius=2 / scale * (head[-1] - middle @ head[:-1]) + row_squares(center))
+    head = regression.of_examples()
+    return regression.moved(head if regression.rows is None else regression.of_rows(head))
 
 
-def _targets(
-    rows: Floats, whitened: Floats, fit: BayesFit, knowledge: Knowledge, count: Doubles, head: Doubles
-) -> Floats:
-    """t_un q_n (U, N): a mean of what `head` says and of the shares, less for large clusters.
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """The softmax regression that starts at a closed form. A head is (D + 1, N); its last row is the bias."""
 
-    `whitened` (U, D + 1) are the rows as the head takes them. Labels make up a part K / (K + worth + k) of the
-    posterior: so far is the head believed.
-    """
-    clusters, believed = knowledge.clusters, knowledge.believed(count)
-    assert clusters is not None
-    dim = float(clusters.dim)
-    shares = Shares.of(fit, fit.center, believed, knowledge.scatter, clusters.dim, knowledge.loose, rows.dtype)
-    trust = float(count.mean() / (believed + fit.ratio).mean())
-    sharp = (head * (dim / SOFT)).astype(rows.dtype)
-    whiten, target = fit.whiten.astype(rows.dtype), np.empty((len(rows), len(count)), rows.dtype)
-    for part in row_blocks(rows, len(count)):
-        share = shares(rows[part], row_squares(whiten(rows[part])))
-        own = share.sum(axis=1, keepdims=True) * _softmax(whitened[part] @ sharp)
-        target[part] = trust * own + (1 - trust) * share
+    fit: BayesFit
+    knowledge: Knowledge
+    count: Doubles  # (N,)
+    rows: Floats | None  # (U, D) without a label, as they came
+    labelled: Floats  # (S, D + 1) whitened, about the middle, with a one for the bias
+    member: Floats  # (S, N) how often each counts in each class
+    others: Floats  # (U, D + 1) the rows, in the same way
+    middle: Doubles  # (D,)
+    scale: float  # 2 / T
+    hold: float  # l
+    start: Doubles  # W0 and b0
+
+    @classmethod
+    def of(
+        cls,
+        fit: BayesFit,
+        knowledge: Knowledge,
+        stats: ExampleStatistics,
+        count: Doubles,
+        unlabelled: Floats | None = None,
+    ) -> "Regression | None":
+        """That of what `fit_known` gave; None where nothing is known of scatter."""
+        if not isinstance(stats.mean, np.ndarray) or stats.mean.ndim != 2:
+            raise ConfigError(
+                "refine takes one support set of NumPy arrays; fit episodes one by one, or without refine"
+            )
+        v, wider = float(knowledge.scatter), float(near(knowledge.believed(count), fit.ratio))  # v, s
+        examples, member = stats.memberships()
+        if knowledge.clusters is None or not knowledge.clusters.spread > 0:
+            unlabelled = None
+        dtype = examples.dtype if unlabelled is None else unlabelled.dtype
+        whiten = fit.whiten.astype(dtype)
+        labelled = whiten(examples.astype(dtype))
+        others = labelled[:0] if unlabelled is None else whiten(unlabelled)
+        about = others if len(others) else labelled
+        if not v > 0 or not len(about):
+            return None
+        scale, hold = SOFT / (v * wider), v * wider**2 * float(fit.ratio) / SOFT
+        middle = about.mean(axis=0, dtype=np.float64)  # rows about their mean, so that b is no part of W
+        bias = scale / 2 * (fit.bias_radius - row_squares(fit.center)) + scale * fit.center @ middle
+        start = np.vstack([scale * fit.center.T, bias])
+        labelled, others, member = _with_one(labelled, middle), _with_one(others, middle), member.astype(dtype)
+        return cls(fit, knowledge, count, unlabelled, labelled, member, others, middle, scale, hold, start)
+
+    def of_examples(self) -> Doubles:
+        """The head that the labelled rows give."""
+        return solve(self.labelled, self.member, self.start, self.hold) if len(self.labelled) else self.start
+
+    def of_rows(self, head: Doubles) -> Doubles:
+        """The head that all rows give; targets of those without a label are in part what another `head` says."""
+        soft = self._targets(head)
+        return solve(
+            np.concatenate([self.labelled, self.others]), np.concatenate([self.member, soft]), self.start, self.hold
+        )
+
+    def moved(self, head: Doubles) -> BayesFit:
+        """Spheres with that head: c = T W / 2, eps = T b + ||c||^2."""
+        center = head[:-1].T / self.scale
+        radius = 2 / self.scale * (head[-1] - self.middle @ head[:-1]) + row_squares(center)
+        return replace(self.fit, center=center, bias_radius=radius)
+
+    def shares(self) -> Iterator[tuple[slice, Floats]]:
+        """What expectation-maximisation gave the classes of each row (B, N), block by block."""
+        assert self.rows is not None
+        assert self.knowledge.clusters is not None
+        rows, believed = self.rows, self.knowledge.believed(self.count)
+        v, dim, loose = self.knowledge.scatter, self.knowledge.clusters.dim, self.knowledge.loose
+        shares = Shares.of(self.fit, self.fit.center, believed, v, dim, loose, rows.dtype)
+        whiten = self.fit.whiten.astype(rows.dtype)
+        for part in row_blocks(rows, len(self.count)):
+            yield part, shares(rows[part], row_squares(whiten(rows[part])))
+
+    def _targets(self, head: Doubles) -> Floats:
+        """t_un q_n (U, N): a mean of what `head` says and of the shares, less for large clusters.
+
+        Labels make up a part K / (K + worth + k) of the posterior: so far is the head believed.
+        """
+        assert self.knowledge.clusters is not None
+        trust = float(self.count.mean() / (self.knowledge.believed(self.count) + self.fit.ratio).mean())
+        sharp = (head * (float(self.knowledge.clusters.dim) / SOFT)).astype(self.others.dtype)
+        target = np.empty((len(self.others), len(self.count)), self.others.dtype)
+        for part, share in self.shares():
+            own = share.sum(axis=1, keepdims=True) * softmax(self.others[part] @ sharp)
+            target[part] = trust * own + (1 - trust) * share
+        return weighed(target, MASS)
+
+
+def weighed(target: Floats, mass: float) -> Floats:
+    """Targets (U, N), in place, times q_n = mass / (R_n + R' + mass): the rows of a class count for `mass` at most."""
     size = target.sum(axis=0, dtype=np.float64)
-    target *= (MASS / (size + size.mean() + MASS)).astype(rows.dtype)
+    target *= (mass / (size + size.mean() + mass)).astype(target.dtype)
     return target
 
 
@@ -94,14 +149,18 @@ def _with_one(rows: Floats, middle: Doubles) -> Floats:
     return np.concatenate([rows - middle, np.ones((len(rows), 1))], axis=1).astype(rows.dtype)
 
 
-def _softmax(scores: Floats) -> Floats:
+def softmax(scores: Floats) -> Floats:
+    """Over the classes (U, N)."""
     power = np.exp(scores - scores.max(axis=1, keepdims=True))
     found: Floats = power / power.sum(axis=1, keepdims=True)
     return found
 
 
-def _solve(rows: Floats, target: Floats, start: Doubles, hold: float) -> Doubles:
-    """Softmax regression (D + 1, N) with weighted soft targets and a ridge `hold` about `start`."""
+def solve(rows: Floats, target: Floats, start: Doubles, hold: float, begin: Doubles | None = None) -> Doubles:
+    """Softmax regression (D + 1, N) with weighted soft targets and a ridge `hold` about `start`.
+
+    Steps go from `begin`, if it is given.
+    """
     from scipy.optimize import minimize  # only estimators come here: the equations do not wait for it
 
     mass = target.sum(axis=0, dtype=np.float64)
@@ -126,5 +185,6 @@ def _solve(rows: Floats, target: Floats, start: Doubles, hold: float) -> Doubles
         move = head - start
         return hold / 2 * float((move**2).sum()) - fit, (slope + hold * move).ravel()
 
-    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+    first = start if begin is None else begin
+    found = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
     return found.reshape(start.shape)  # type: ignore[no-any-return]

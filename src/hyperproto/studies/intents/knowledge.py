@@ -18,6 +18,7 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError
+from hyperproto.regions.sphere import Refine
 from hyperproto.studies.intents.calibration import errors
 from hyperproto.studies.intents.classifiers import EXACT
 from hyperproto.studies.intents.over_draws import OverDraws
@@ -27,7 +28,7 @@ from hyperproto.studies.intents.texts import Intents
 from hyperproto.studies.journal import Journal, Measured
 
 NO_SHOTS = "0"
-REFERENCE = ("names + unlabelled, refined",)
+REFERENCE = ("names + unlabelled, auto",)
 STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
 STRENGTH_NAMED = {"1": 30.0, "2": 30.0, "5": 3.0, "10": 10.0, "20": 30.0, UNEQUAL: 1.0}  # with names as examples
 SHARPNESS, SHARPNESS_UNEQUAL = 50.0, 10.0  # of soft k-means
@@ -98,12 +99,17 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
     """All that can be fitted to such a support, by name. Labels are 0 to N - 1, and `names` (N, D) are theirs."""
     named = dict(enumerate(names))
 
-    def ours(refine: bool = False, **known: Any) -> Method:
+    def ours(refine: Refine = False, **known: Any) -> Method:
         model = HypersphereClassifier(prior_ratio=prior_ratio, refine=refine)
         return lambda: model.fit(x if len(x) else None, y if len(x) else None, **known)
 
     both: dict[str, Any] = {"names": named, "unlabelled": unlabelled}
-    found = {"names": ours(names=named), "names + unlabelled": ours(**both), REFERENCE[0]: ours(refine=True, **both)}
+    found = {
+        "names": ours(names=named),
+        "names + unlabelled": ours(**both),
+        "names + unlabelled, refined": ours(refine=True, **both),
+        REFERENCE[0]: ours(refine="auto", **both),
+    }
     if shot == NO_SHOTS:
         return found
     found |= {
@@ -111,6 +117,7 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
         "refined": ours(refine=True),
         "unlabelled": ours(unlabelled=unlabelled),
         "unlabelled, refined": ours(refine=True, unlabelled=unlabelled),
+        "unlabelled, auto": ours(refine="auto", unlabelled=unlabelled),
         "names, refined": ours(refine=True, names=named),
     }
     extended = np.concatenate([x, names]), np.concatenate([y, np.arange(len(names))])
