@@ -62,7 +62,8 @@ def test_confident_rows_are_those_above_nine_tenths_and_only_they_are_learned_fr
 ) -> None:
     known, _ = regressions(five(rng, SHOTS, dim=6))
     likely = rng.uniform(0.8, 1.0, size=len(known.others))
-    head, met = known.of_examples(), []
+    head = known.of_examples()
+    met: list[Any] = []
 
     def watch(rows: Any, target: Any, start: Any, hold: float, begin: Any) -> Any:
         met.append((rows, target, hold, begin))
@@ -101,9 +102,13 @@ def test_how_often_examples_are_told_is_measured_class_by_class(
 ) -> None:
     case = five(rng, (1, 3, 4, 2, 6), dim=6)
     x, y, way, names, named, _ = case
-    met = []
-    real = mix
-    monkeypatch.setattr("hyperproto.regions.sphere.mix", lambda *given: met.append(given[2]) or real(*given))
+    met: list[float | None] = []
+
+    def watch(known: Any, plain: Any, told: float | None) -> Any:
+        met.append(told)
+        return mix(known, plain, told)
+
+    monkeypatch.setattr("hyperproto.regions.sphere.mix", watch)
     assert fitted(case, refine="auto").is_refined
     sphere = Sphere.fit(x, y, way, names=names, named=named)
     out = LeftOut(FlatStatistics.of(x, y, np.ones(len(y)), moments_of(x, y, np.ones(len(y)), way)))
