@@ -42,7 +42,7 @@ def test_it_is_the_weighted_mean_of_five_heads(rng: np.random.Generator, told: f
     known, plain = regressions(case)
     _, y, way, _, _, rows = case
     closed = Sphere(**vars(known.fit), knowledge=known.knowledge)
-    share = naive_shares(closed, y, way, closed.whiten(rows))
+    share = naive_shares(closed, y, way, known.fit.whiten(rows))
     believed = share.sum(axis=1).mean() ** 4
     fewest = way / sum(1 / shot for shot in SHOTS)
     w = g * fewest / (fewest + 2 * float(known.fit.ratio))
