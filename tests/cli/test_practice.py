@@ -60,6 +60,55 @@ def model(tmp_path: Path, bert: str) -> Path:
     return tmp_path / "model"
 
 
+def test_what_else_is_known_reaches_the_classifier(tmp_path: Path, bert: str) -> None:
+    examples = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
+    more = table(tmp_path / "more.jsonl", {"text": NEW, "label": ["", "x", "y"]})  # labels, if any, are not read
+    about = {"label": ["court", "river"], "description": ["kings and queens", "a stream of water"]}
+    described = table(tmp_path / "about.tsv", about)
+    out = tmp_path / "model"
+    given = ("--encoder", bert, "--out", out, "--unlabelled", more, "--descriptions", described, "--refine", "auto")
+    run("fit", examples, *given)
+    found = load_classifier(out)
+    by_hand = FewShotTextClassifier(encoder=bert, refine="auto", names=dict(zip(*about.values(), strict=True)))
+    by_hand.fit(TEXTS, LABELS, unlabelled=NEW)
+    np.testing.assert_allclose(found.predict_proba(NEW), by_hand.predict_proba(NEW), atol=1e-6)
+    assert "river" in found.classes_  # by its description alone
+    assert found.get_params()["refine"] == "auto"
+    lines = tmp_path / "more.txt"
+    lines.write_text("\n".join(NEW))
+    run("fit", examples, "--encoder", bert, "--out", out, "--unlabelled", lines, "--refine", "yes")
+    assert load_classifier(out).get_params()["refine"] is True
+
+
+@pytest.mark.parametrize(
+    ("option", "columns", "message"),
+    [
+        ("--unlabelled", {"text": ["a", ""]}, "line 3: 'text' is an empty text"),
+        ("--unlabelled", {"said": ["a"]}, "no column 'text'"),
+        ("--unlabelled", {"text": []}, "holds no items"),
+        ("--descriptions", {"label": ["court"]}, "it needs a column 'description', and has 'label'"),
+        ("--descriptions", {"label": ["a", "a"], "description": ["b", "c"]}, "'label' is 'a' once more; describe a"),
+        ("--descriptions", {"label": ["a"], "description": [""]}, "line 2: 'description' is an empty text"),
+        ("--descriptions", {"label": [], "description": []}, "holds no descriptions"),
+    ],
+)
+def test_bad_files_of_what_is_known(tmp_path: Path, bert: str, option: str, columns: Any, message: str) -> None:
+    examples = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
+    bad = table(tmp_path / "bad.csv", columns)
+    with pytest.raises(DataError, match=message):
+        run("fit", examples, "--encoder", bert, "--out", tmp_path / "model", option, bad)
+    assert not (tmp_path / "model").exists()
+
+
+def test_descriptions_are_for_texts_and_refine_is_a_word(tmp_path: Path) -> None:
+    examples = table(tmp_path / "vectors.csv", {"vector": ["1 0", "0 1"], "label": ["a", "b"]})
+    fit = ("fit", examples, "--encoder", "identity", "--out", tmp_path / "model")
+    with pytest.raises(ConfigError, match="descriptions are for classifiers of texts"):
+        run(*fit, "--descriptions", examples)
+    with pytest.raises(ConfigError, match="refine='perhaps': give 'auto', True or False"):
+        run(*fit, "--refine", "perhaps")
+
+
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
 def test_fit_reads_every_format(tmp_path: Path, bert: str, form: str) -> None:
     file = table(tmp_path / f"examples.{form}", {"id": list(range(9)), "said": TEXTS, "intent": LABELS})
@@ -305,6 +354,9 @@ def test_folders_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert one[1].startswith("photos/class01/2.png,class01,")
     paths = run("predict", "model", "-", stdin="photos/class02/1.png\n")
     assert paths.startswith("class02\t")
+    run("fit", "photos/", "--out", "informed", "--unlabelled", "photos/class00")
+    informed: Any = load_classifier("informed").region_
+    assert informed.knowledge.clusters.worth[0] > 0
     write_tree(tmp_path / "more", class_folders(1, 2, prefix="new"))
     with pytest.raises(DataError, match=r"more/new00: there is no class 'new00'.*--new-classes"):
         run("add", "model", "more")

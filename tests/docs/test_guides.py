@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from hyperproto.data import open_pool
+from hyperproto.estimators import load_classifier
 from hyperproto.training import load_recipe
 from tests.docs.markdown import DOCUMENTS, ROOT, blocks, commands, done, read, run, run_saying, section, tables
 from tests.helpers.pictures import class_folders, encoded, write_tree
@@ -215,12 +216,14 @@ def test_the_practitioners_guide_runs(
     (tmp_path / "examples.csv").write_text("\n".join(["text,label", *examples, "Yen?,rate", "Card?,card"]) + "\n")
     (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n")
     (tmp_path / "more.jsonl").write_text('{"text": "I cannot log in", "label": "login"}\n')
+    (tmp_path / "about.csv").write_text("label,description\ncard,a bank card\nlogin,passwords\n")
     joined = read("docs/estimators.md")
     lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
-    assert len(lines) == 7
+    assert len(lines) == 8
     answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
     assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")
     assert answers[2].startswith("card\t")
+    assert "login" in load_classifier("model").classes_  # by its description
     assert {"classes.png", "head.onnx", "images"} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -26,6 +26,8 @@ def _format(value: str | None) -> str | None:
     return value
 
 
+_REFINE = {"yes": True, "no": False}  # what is neither goes to the classifier, which knows "auto"
+
 Model = Annotated[Path, typer.Argument(help="Folder of the model.", file_okay=False)]
 Column = Annotated[
     str | None,
@@ -55,12 +57,23 @@ def fit(
     fit_mode: Annotated[str | None, typer.Option(help="bayes, unbiased, paper or point.")] = None,
     feature_transform: Annotated[str | None, typer.Option(help="unit, center-unit or none.")] = None,
     reject_label: Annotated[str | None, typer.Option(help="What none of these is called.")] = None,
+    unlabelled: Annotated[
+        str | None, typer.Option(help="More items, without a label: a table, or images. Learned from, not stored.")
+    ] = None,
+    descriptions: Annotated[
+        str | None,
+        typer.Option(help="For texts: a table of labels and descriptions (default: the labels, in words)."),
+    ] = None,
+    refine: Annotated[
+        str | None, typer.Option(help="auto (by unlabelled items), yes or no: a slower, mostly better fit.")
+    ] = None,
     form: Format = None,
 ) -> None:
     """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
     given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
-    given["feature_transform"] = feature_transform
+    given |= {"feature_transform": feature_transform, "refine": _REFINE.get(refine or "", refine)}
     settings = {name: value for name, value in given.items() if value is not None}
+    settings |= {"unlabelled": unlabelled, "descriptions": descriptions}
     shown = sys.stderr.isatty()
     found = hyperproto.fit(examples, out, encoder=encoder, text=text, label=label, format=form, bar=shown, **settings)
     _summarise(out, found)

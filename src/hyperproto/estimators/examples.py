@@ -27,11 +27,12 @@ from hyperproto.estimators.image import FewShotImageClassifier
 from hyperproto.estimators.items import FewShotClassifier
 from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
-from hyperproto.estimators.text import text_problem
+from hyperproto.estimators.text import FewShotTextClassifier, text_problem
 from hyperproto.files import atomic_write, is_there, is_utf8
 
 MOST = 10  # wrong rows that a message names
 PREDICTED = ("predicted", "probability")
+DESCRIPTION = "description"  # column of what a class is about
 
 Examples = tuple[list[Any], list[str | int]]
 CellReader = Callable[[Any], Any]  # refuses a cell by a ValueError that says what is wrong
@@ -44,6 +45,8 @@ def fit(
     encoder: str | None = None,
     text: str | None = None,
     label: str = "label",
+    unlabelled: str | PathLike[str] | None = None,
+    descriptions: str | PathLike[str] | None = None,
     format: str | None = None,  # noqa: A002 # as the command line calls it
     bar: bool = False,
     **settings: Any,
@@ -57,7 +60,10 @@ def fit(
     encoder : minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors. None: by the
         examples.
     text, label : columns of the items (None: text, image or vector) and of the labels.
-    format : csv, tsv, jsonl, parquet or lines; None: by the file's name.
+    unlabelled : more items of the same kind, without a label: a table, or images. They are learned from, not stored.
+    descriptions : for texts, a table with the columns of the labels and `description`: what the classes are about. A
+        label that has no example is a class, too. None: the labels themselves, in words.
+    format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
     bar : show a bar on standard error while items are encoded.
     settings : parameters of the classifier, such as `coverage=0.95`.
 
@@ -69,8 +75,13 @@ def fit(
     source = fspath(examples)
     model = new_classifier(encoder, is_there(source) and Path(source).is_dir(), **settings)
     items, labels = read_examples(model, source, text, label, format)
+    if descriptions is not None:
+        if not isinstance(model, FewShotTextClassifier):
+            raise ConfigError(f"{fspath(descriptions)}: descriptions are for classifiers of texts")
+        model.set_params(names=_read_descriptions(fspath(descriptions), label))
+    more = None if unlabelled is None else _read_items(model, fspath(unlabelled), text)
     with _bar(model, bar):
-        model.fit(items, labels)
+        model.fit(items, labels, unlabelled=more)
     if out is not None:
         model.save(out)
     return model
@@ -175,6 +186,47 @@ def read_examples(
         return _from_folder(source, check_label)
     with open_table(source, form) as table:
         return _from_table(table, model, column or kind_of(model).items, label_column, check_label)
+
+
+def _read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
+    """Read items without their labels."""
+    with _open(source, None, model) as table:
+        column = column or ("text" if table.format == "lines" else kind_of(model).items)
+        table.check_column(column, "--text")
+        read_item, items, problems = reader_for(model), [], []
+        for line, row in table.rows:
+            try:
+                items.append(read_cell(row, column, read_item))
+            except ValueError as error:
+                problems.append(f"{table.where(line)}: {error}")
+    _refuse(problems)
+    if not items:
+        raise DataError(f"{source}: holds no items")
+    return items
+
+
+def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
+    """Read what the classes are about."""
+    found: dict[str | int, str] = {}
+    problems = []
+    with open_table(source, None) as table:
+        table.check_column(label_column, "--label")
+        if table.columns is not None and DESCRIPTION not in table.columns:
+            raise DataError(
+                f"{source}: it needs a column {DESCRIPTION!r}, and has {', '.join(map(repr, table.columns))}"
+            )
+        for line, row in table.rows:
+            try:
+                label = read_cell(row, label_column, read_label)
+                if label in found:
+                    raise ValueError(f"{label_column!r} is {label!r} once more; describe a class once")
+                found[label] = read_cell(row, DESCRIPTION, read_text)
+            except ValueError as error:
+                problems.append(f"{table.where(line)}: {error}")
+    _refuse(problems)
+    if not found:
+        raise DataError(f"{source}: holds no descriptions")
+    return found
 
 
 def _from_table(
