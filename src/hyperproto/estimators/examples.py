@@ -188,47 +188,6 @@ def read_examples(
         return _from_table(table, model, column or kind_of(model).items, label_column, check_label)
 
 
-def _read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
-    """Read items without their labels."""
-    with _open(source, None, model) as table:
-        column = column or ("text" if table.format == "lines" else kind_of(model).items)
-        table.check_column(column, "--text")
-        read_item, items, problems = reader_for(model), [], []
-        for line, row in table.rows:
-            try:
-                items.append(read_cell(row, column, read_item))
-            except ValueError as error:
-                problems.append(f"{table.where(line)}: {error}")
-    _refuse(problems)
-    if not items:
-        raise DataError(f"{source}: holds no items")
-    return items
-
-
-def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
-    """Read what the classes are about."""
-    found: dict[str | int, str] = {}
-    problems = []
-    with open_table(source, None) as table:
-        table.check_column(label_column, "--label")
-        if table.columns is not None and DESCRIPTION not in table.columns:
-            raise DataError(
-                f"{source}: it needs a column {DESCRIPTION!r}, and has {', '.join(map(repr, table.columns))}"
-            )
-        for line, row in table.rows:
-            try:
-                label = read_cell(row, label_column, read_label)
-                if label in found:
-                    raise ValueError(f"{label_column!r} is {label!r} once more; describe a class once")
-                found[label] = read_cell(row, DESCRIPTION, read_text)
-            except ValueError as error:
-                problems.append(f"{table.where(line)}: {error}")
-    _refuse(problems)
-    if not found:
-        raise DataError(f"{source}: holds no descriptions")
-    return found
-
-
 def _from_table(
     table: OpenTable,
     model: HypersphereClassifier,
@@ -238,25 +197,60 @@ def _from_table(
 ) -> Examples:
     table.check_column(column, "--text")
     table.check_column(label_column, "--label")
-    items: list[Any] = []
-    labels: list[str | int] = []
-    problems = []
     read_item = reader_for(model)
+
+    def read_example(row: dict[str, Any]) -> tuple[Any, str | int]:
+        item = read_cell(row, column, read_item)
+        label = read_cell(row, label_column, read_label)
+        if check_label is not None:
+            check_label(label)
+        return item, label
+
+    examples = _read_rows(table, read_example, "examples")
+    return [item for item, _ in examples], [label for _, label in examples]
+
+
+def _read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
+    """Read items without their labels."""
+    with _open(source, None, model) as table:
+        column = column or ("text" if table.format == "lines" else kind_of(model).items)
+        table.check_column(column, "--text")
+        read_item = reader_for(model)
+        return _read_rows(table, lambda row: read_cell(row, column, read_item), "items")
+
+
+def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
+    """Read what the classes are about."""
+    found: dict[str | int, str] = {}
+
+    def read_description(row: dict[str, Any]) -> None:
+        label = read_cell(row, label_column, read_label)
+        if label in found:
+            raise ValueError(f"{label_column!r} is {label!r} once more; describe a class once")
+        found[label] = read_cell(row, DESCRIPTION, read_text)
+
+    with open_table(source, None) as table:
+        table.check_column(label_column, "--label")
+        if table.columns is not None and DESCRIPTION not in table.columns:
+            raise DataError(
+                f"{source}: it needs a column {DESCRIPTION!r}, and has {', '.join(map(repr, table.columns))}"
+            )
+        _read_rows(table, read_description, "descriptions")
+    return found
+
+
+def _read_rows(table: OpenTable, read: Callable[[dict[str, Any]], Any], what: str) -> list[Any]:
+    """What `read` gives for each row; rows that it refuses by a ValueError are named together."""
+    found, problems = [], []
     for line, row in table.rows:
         try:
-            item = read_cell(row, column, read_item)
-            label = read_cell(row, label_column, read_label)
-            if check_label is not None:
-                check_label(label)
+            found.append(read(row))
         except ValueError as error:
             problems.append(f"{table.where(line)}: {error}")
-            continue
-        items.append(item)
-        labels.append(label)
     _refuse(problems)
-    if not items:
-        raise DataError(f"{table.name}: holds no examples")
-    return items, labels
+    if not found:
+        raise DataError(f"{table.name}: holds no {what}")
+    return found
 
 
 def read_cell(row: dict[str, Any], column: str, read: Callable[[Any], Any]) -> Any:
