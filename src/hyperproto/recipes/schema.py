@@ -106,6 +106,11 @@ class Augmentation(Section):
     flip: bool = False
     jitter: float = Field(default=0.0, ge=0, le=1)
 
+    @property
+    def varies(self) -> bool:
+        """Whether it does anything: rows of a frozen encoder switch off what their file says."""
+        return bool(self.crop or self.flip or self.jitter)
+
 
 class Clipping(Section):
     """Limits on gradients: of the common norm of a section's parameters, of each coordinate, of each tensor's norm."""

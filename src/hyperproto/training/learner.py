@@ -55,7 +55,8 @@ class Learner(Predictor):
             shape = encoder.feature_shape
             transform = FeatureTransform(recipe.transform or "none", shape)
             lower = recipe.training.precision == "bfloat16"
-            features = Features(encoder, transform, recipe.augmentation, fewer_bits=lower)
+            augmentation = recipe.augmentation if recipe.augmentation and recipe.augmentation.varies else None
+            features = Features(encoder, transform, augmentation, fewer_bits=lower)
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
         names = None if recipe.names is None else NameEncoder(recipe.names.source, recipe.names.encoder)
         learner = cls(features, method, make_decision(method, recipe.decision.options), names)
