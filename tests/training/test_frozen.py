@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+import hyperproto
 from hyperproto.data import open_pool
 from hyperproto.encoders import make_encoder
 from hyperproto.encoders.conv4 import Conv4
@@ -113,6 +114,18 @@ def test_a_killed_run_goes_on_to_the_same_bits(recipe: Recipe, tmp_path: Path) -
 def test_images_that_vary_are_encoded_at_every_step(recipe_path: str, read: list[int], tmp_path: Path) -> None:
     train(load_recipe(recipe_path, ["augmentation={crop=2}"]), tmp_path / "run")
     assert read.count(2 * 3 * (2 + 2)) == 6  # one forward a step over exactly the items drawn
+
+
+def test_an_augmentation_that_is_switched_off_varies_nothing(recipe_path: str, read: list[int], tmp_path: Path) -> None:
+    train(load_recipe(recipe_path, ["augmentation={crop=0, flip=false}"]), tmp_path / "run")
+    assert read.count(2 * 3 * (2 + 2)) == 0
+
+
+def test_shipped_recipes_of_frozen_encoders_read_images_once() -> None:
+    recipes = [load_recipe(row["recipe"]) for row in hyperproto.list_recipes()]
+    frozen = [recipe for recipe in recipes if getattr(recipe.encoder, "frozen", False)]
+    assert len(frozen) > 10
+    assert not [recipe.description for recipe in frozen if recipe.augmentation and recipe.augmentation.varies]
 
 
 def test_progress_tells_of_the_encoding_and_of_the_speed(recipe: Recipe, tmp_path: Path) -> None:
