@@ -91,6 +91,12 @@ class Request:
     seed: int = 0
     alone: bool = True  # whether this figure was asked for by its name, and not among all
 
+    @property
+    def asks_anew(self) -> bool:
+        """Whether it says what to measure, so that what was measured before is not meant."""
+        settings = (self.data, self.split, self.samples, self.shots, self.recipe, self.anchors)
+        return bool(self.runs) or (self.alone and any(given is not None for given in settings))
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -171,7 +177,7 @@ def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFig
 def _made(name: str, request: Request, show: Show) -> PaperFigure:
     kind = FIGURES[name]
     before = request.results.figures.get(name)
-    if before is not None and not request.runs:
+    if before is not None and not request.asks_anew:
         numbers = {**before[1], "read_from": str(before[0])}
     else:
         numbers = {"figure": name, "version": __version__, "title": kind.title, **kind.measure(request, show)}
