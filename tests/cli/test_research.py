@@ -366,13 +366,16 @@ def test_report_a_table_without_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert content["rows"][0]["to_run"] == ["table4:cone-1shot", "table4:cone-5shot"]
 
 
-def test_a_figure_is_drawn(tmp_path: Path) -> None:
+def test_a_figure_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     said = run("figure", "fig1", "--out", str(tmp_path))
     files = [str(tmp_path / f"fig1.{ending}") for ending in ("png", "svg", "json")]
     assert said == f"fig1: A hypersphere is initialised and learned: {', '.join(files)}\n"
     assert json.loads(Path(files[2]).read_text())["figure"] == "fig1"
     (tmp_path / "data.conll").write_text("Anna\tPER\nsang\tO\n\nBo\tPER\nsat\tO\n\n" * 4)
     few = ["--data", f"conll:{tmp_path / 'data.conll'}", "--split", "all", "--shot", "1"]
+    (tmp_path / "results" / "figures").mkdir(parents=True)  # measured before, of other data: not what is asked for
+    (tmp_path / "results" / "figures" / "memory.json").write_text('{"figure": "memory", "rows": []}')
     with pytest.raises(HyperProtoError, match="lower the way"):
         run("figure", "memory", "--out", str(tmp_path), *few)
 

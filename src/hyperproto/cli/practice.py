@@ -18,6 +18,7 @@ app = typer.Typer()
 
 FIGURES = (".png", ".svg", ".pdf")
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
+REFINE = {"auto": "auto", "yes": True, "no": False}
 
 
 def _format(value: str | None) -> str | None:
@@ -26,7 +27,11 @@ def _format(value: str | None) -> str | None:
     return value
 
 
-_REFINE = {"yes": True, "no": False}  # what is neither goes to the classifier, which knows "auto"
+def _refine(value: str | None) -> str | None:
+    if value is not None and value not in REFINE:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(REFINE)}")
+    return value
+
 
 Model = Annotated[Path, typer.Argument(help="Folder of the model.", file_okay=False)]
 Column = Annotated[
@@ -65,13 +70,14 @@ def fit(
         typer.Option(help="For texts: a table of labels and descriptions (default: the labels, in words)."),
     ] = None,
     refine: Annotated[
-        str | None, typer.Option(help="auto (by unlabelled items), yes or no: a slower, mostly better fit.")
+        str | None,
+        typer.Option(help="auto (by unlabelled items), yes or no: a slower, mostly better fit.", callback=_refine),
     ] = None,
     form: Format = None,
 ) -> None:
     """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
     given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
-    given |= {"feature_transform": feature_transform, "refine": _REFINE.get(refine or "", refine)}
+    given |= {"feature_transform": feature_transform, "refine": None if refine is None else REFINE[refine]}
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= {"unlabelled": unlabelled, "descriptions": descriptions}
     shown = sys.stderr.isatty()

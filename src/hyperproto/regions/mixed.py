@@ -1,9 +1,10 @@
 """A mean of linear heads, each believed as far as examples and unlabelled rows bear it out.
 
 With unlabelled rows there are five ways to a head: the closed form and its refinement, each with the rows and without
-them, and one more, by confident rows alone. None is best everywhere: a refined head wins where classes can be told
-apart and loses where they overlap; confident rows win from five examples a class on; rows harm where most of them are
-of no class known. All are linear in the same space, so that a weighted mean of them is a head again:
+them, and one more, by confident rows alone. None was best everywhere on the texts that this was developed on: a refined
+head won where classes can be told apart and lost where they overlap; confident rows won from five examples a class on;
+rows harmed where most of them were of no class known. All are linear in the same space, so that a weighted mean of them
+is a head again:
 
     W = t (g (w W_confident + (1 - w) W_refined) + (1 - g) W_closed) + (1 - t) (g W'_refined + (1 - g) W'_closed)
 
@@ -45,7 +46,7 @@ def mix(known: Regression, plain: Regression | None, told: float | None) -> Baye
             refined = w * by_confident_rows(known, first, likely) + (1 - w) * refined
         head = g * refined + (1 - g) * head
     if plain is not None:
-        other = g * plain.of_examples() + (1 - g) * plain.start
+        other = plain.start.copy() if g == 0 else g * plain.of_examples() + (1 - g) * plain.start
         other[-1] += (known.middle - plain.middle) @ other[:-1]  # the bias about the middle of `known`
         believed = float(likely.mean(dtype=np.float64)) ** STRICT
         head = believed * head + (1 - believed) * other

@@ -95,7 +95,8 @@ class Request:
     def asks_anew(self) -> bool:
         """Whether it says what to measure, so that what was measured before is not meant."""
         settings = (self.data, self.split, self.samples, self.shots, self.recipe, self.anchors)
-        return bool(self.runs) or (self.alone and any(given is not None for given in settings))
+        told = bool(self.overrides) or any(given is not None for given in settings)
+        return bool(self.runs) or (self.alone and told)
 
 
 @dataclass(frozen=True)
