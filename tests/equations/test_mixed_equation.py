@@ -97,6 +97,12 @@ def test_auto_without_rows_is_the_closed_form(rng: np.random.Generator) -> None:
         Sphere.fit(x, y, way, mode=mode, refine="auto")
 
 
+def test_a_truth_value_of_numpy_is_no_word(rng: np.random.Generator) -> None:
+    case = five(rng, SHOTS, dim=6)
+    always, numpy = (fitted(case, refine=refine) for refine in (True, np.True_))
+    np.testing.assert_array_equal(always.center, numpy.center)
+
+
 def test_how_often_examples_are_told_is_measured_class_by_class(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -697,7 +697,7 @@ def _closed_form(chosen: Any) -> ClosedForm:
     options = {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
     form = ClosedForm(region, chosen.fit_mode, options)
     check_radius_distance(chosen.radius_distance, chosen.squared)
-    if chosen.refine is True and not (chosen.fit_mode == "bayes" and chosen.squared):
+    if chosen.refine and chosen.refine != "auto" and not (chosen.fit_mode == "bayes" and chosen.squared):
         raise ConfigError("refine=True is for region='sphere' with fit_mode='bayes' and squared=True")
     if chosen.radius_distance != "squared" and (chosen.region, chosen.fit_mode) != ("sphere", "paper"):
         raise ConfigError("radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius")

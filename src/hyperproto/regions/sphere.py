@@ -139,10 +139,10 @@ class Sphere(Region):
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
-        informed = not (names is None and unlabelled is None and clusters is None)
-        if (unlabelled is not None or clusters is not None or refine is True) and not squared:
+        informed, always = not (names is None and unlabelled is None and clusters is None), refine and refine != "auto"
+        if (unlabelled is not None or clusters is not None or always) and not squared:
             raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
-        if (informed or refine is True) and mode != "bayes":
+        if (informed or always) and mode != "bayes":
             what = "names and unlabelled rows are" if informed else "refine is"
             raise ConfigError(f"{what} for the fit mode 'bayes'; {mode!r} cannot use it")
         if mode == "bayes":
@@ -151,12 +151,12 @@ class Sphere(Region):
             fit, knowledge = fit_known(stats, prior_ratio, worth, **known)
             count = stats.count if worth is None else worth
             moved = fit
-            if refine is True:
+            if always:
                 moved = refine_head(fit, knowledge, stats, count, unlabelled)
             elif refine and unlabelled is not None:
                 plain = fit_known(stats, prior_ratio, worth, names=names, named=named)
                 moved = _mixed((fit, knowledge), plain, stats, count, unlabelled)
-            refined = refine is True or moved is not fit
+            refined = bool(always) or moved is not fit
             kept = knowledge if informed else None
             return cls(**vars(moved), squared=squared, under_root=True, knowledge=kept, is_refined=refined)
         scatter = pooled_scatter(stats.squares, stats.count)
