@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hyperproto.cli import app
-from hyperproto.data import open_pool
+from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import evaluate_contenders
@@ -16,6 +16,7 @@ from hyperproto.methods import METHODS, make_method
 from hyperproto.training import Learner, Report, Run, load_recipe, train
 from hyperproto.training.resolve import resolve
 from hyperproto.training.selection import encoder_source, run_source, select
+from tests.helpers.tiny_models import tiny_bert
 
 METHOD = """
 import torch
@@ -192,3 +193,24 @@ def test_random_weights_are_asked_for_by_name() -> None:
     for one, other in zip(source.encoder.parameters(), again.encoder.parameters(), strict=True):
         assert np.array_equal(one.detach().numpy(), other.detach().numpy())
     assert encoder_source("identity", glyphs).settings["encoder"] == "identity"
+
+
+def test_options_of_an_encoder_follow_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    glyphs = open_pool("glyphs", "test")
+    source = encoder_source("conv4:random,filters=8,last_relu=false", glyphs)
+    assert source.settings["encoder"] == "conv4:random,filters=8,last_relu=false"
+    assert source.encoder.made_from is not None
+    assert source.encoder.made_from[1].items() >= {"filters": 8, "last_relu": False}.items()
+    with pytest.raises(ConfigError, match=r"no option of encoder 'conv4' called 'filter'; did you mean 'filters'"):
+        encoder_source("conv4:random,filter=8", glyphs)
+    with pytest.raises(ConfigError, match=r"encoder 'conv4', option 'filters': 'many' will not do"):
+        encoder_source("conv4,filters=many", glyphs)
+    monkeypatch.chdir(tmp_path)
+    odd = "bert,max_length=9"
+    tiny_bert(tmp_path / odd)  # a folder's own name may look like an option
+    texts = Pool(["one text", "two"], np.arange(2), ("a", "b"))
+    for spec, length in ((f"sentence-transformer:{odd}", None), (f"sentence-transformer:{odd},max_length=12", 12)):
+        made = encoder_source(spec, texts, texts).encoder.made_from
+        assert made is not None
+        assert made[1]["model"] == odd
+        assert made[1].get("max_length") == length

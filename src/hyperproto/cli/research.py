@@ -152,7 +152,9 @@ def evaluate(
 def compare(
     data: Data,
     run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
-    encoder: Annotated[list[str] | None, typer.Option(help="A ready encoder; repeatable.")] = None,
+    encoder: Annotated[
+        list[str] | None, typer.Option(help="A ready encoder, NAME:MODEL,option=value; repeatable.")
+    ] = None,
     method: Annotated[list[str] | None, typer.Option(help="A method, or FILE.py:CLASS; repeatable.")] = None,
     fit: Annotated[list[str] | None, typer.Option(help="A closed form; repeatable.")] = None,
     transform: Annotated[list[str] | None, typer.Option(help="A feature transform; repeatable.")] = None,

@@ -14,8 +14,9 @@ from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder,
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, Known, training_center, training_units
+from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
-from hyperproto.recipes import Recipe
+from hyperproto.recipes import Recipe, parse_values
 from hyperproto.registry import keywords, option_problems
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
@@ -96,15 +97,17 @@ def _seen(recipe: Recipe) -> dict[str, Any]:
 def encoder_source(spec: str, pool: Pool, data: str | Pool | None = None) -> Source:
     """Make a ready encoder for a pool; training data are those of `data` (default: the pool's own), if it has any.
 
-    `data` is a spec, whose training split is taken, or the training data themselves.
-    An encoder that comes without trained weights must be asked for by name, `NAME:random`.
+    `data` is a spec, whose training split is taken, or the training data themselves. Options of an encoder follow its
+    name and argument: `NAME:ARGUMENT,key=value`. One that comes without trained weights must be asked for by name,
+    `NAME:random`.
     """
-    plain = spec.removesuffix(RANDOM)
-    name, options = resolve_encoder(plain, {}, pool)
-    if not ENCODERS.get(name).pretrained and plain == spec:
+    asked, given = _with_options(spec)
+    plain = asked.removesuffix(RANDOM)
+    name, options = resolve_encoder(plain, given, pool)
+    if not ENCODERS.get(name).pretrained and plain == asked:
         raise ConfigError(
             f"encoder {spec!r} comes without trained weights; train it and name the run (--run FOLDER), or write "
-            f"{spec}{RANDOM} to see what random weights do"
+            f"{asked}{RANDOM} to see what random weights do"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -117,6 +120,17 @@ def encoder_source(spec: str, pool: Pool, data: str | Pool | None = None) -> Sou
     if split is None or (data, split) == (pool.name, pool.split):
         return source
     return replace(source, train_data=(data, split))
+
+
+def _with_options(spec: str) -> tuple[str, dict[str, Any]]:
+    """Take the options off a spec: its last settings, until a path is left that exists."""
+    settings: list[str] = []
+    while True:
+        path, (rest, comma, last) = spec.partition(":")[2], spec.rpartition(",")
+        if not comma or "=" not in last or (path and is_there(path)):
+            break
+        spec, settings = rest, [last, *settings]
+    return spec, parse_values(settings)
 
 
 def select(
@@ -255,8 +269,9 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
         return source.method.with_fit(fit), merged
     method = make_method(name, feature_shape=shape, n_classes=source.method.n_classes, fit=fit, **merged)
     learned = source.method.state_dict()
-    if "temperature" in given:
-        del learned["log_temperature"]
+    for option, parameter in method.starts.items():
+        if option in given:
+            del learned[parameter]
     method.load_state_dict(learned, strict=False)  # what it learned, as far as the options keep it
     return method.eval(), merged
 
