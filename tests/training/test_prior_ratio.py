@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 from hyperproto.data import open_pool
+from hyperproto.encoders import Encoder, Units, vector_cache
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool
 from hyperproto.regions import ClassStatistics
@@ -38,6 +40,24 @@ def test_a_run_measures_it_on_its_validation_classes(run: Run, vectors_file: Pat
     for kind, rows in (("none", x), ("unit", F.normalize(x, dim=-1))):
         stats = ClassStatistics.of(rows, torch.from_numpy(pool.labels), pool.n_classes)
         assert found["ratio"][kind] == pytest.approx(float(measured_ratio(stats)), abs=1e-4)
+
+
+def test_the_last_validation_encodes_for_what_comes_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    encode_all = Encoder.encode_all
+
+    def count(encoder: Encoder, prepared: Any, progress: Any = None) -> Units:
+        sizes.append(len(prepared))
+        return encode_all(encoder, prepared, progress)
+
+    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(Encoder, "encode_all", count)
+    small = ["training.steps=2", "training.validate_every=2", "encoder.filters=4", "validation.episodes=4"]
+    run = train(load_recipe("glyphs:protonet", small), tmp_path / "run")
+    pool = open_pool("glyphs", "val")
+    assert run.prior_ratio.exists()
+    EncodedPool.encode(run.load()[0].features.encoder, pool, cached=True)  # as an evaluation does
+    assert sizes == [len(pool)]
 
 
 def test_center_unit_has_its_own(vectors_file: Path, tmp_path: Path) -> None:

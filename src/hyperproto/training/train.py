@@ -198,7 +198,7 @@ def _train(
             if validates or saves:
                 learner.check_finite()
             if validates:
-                state, measured = _validate(validation, learner, run, state)
+                state, measured = _validate(validation, learner, run, state, config.steps)
                 row |= measured.row()
         if len(row) > 1 + len(losses) or state.step % config.log_every == 0:
             rows.append({**row, **learner.method.monitor(), **({} if chosen is None else chosen.log())})
@@ -212,7 +212,7 @@ def _train(
             on_step(Report(recipe.name, state.step, config.steps, loss.item(), measured, seen, speed))
     if PriorRatio.can_measure(learner, validation.pool, pool) and not run.prior_ratio.exists():
         load_model(run.model, learner)  # the best weights
-        PriorRatio.measure(learner.eval(), validation.encoded(learner)).write(run.prior_ratio)
+        PriorRatio.measure(learner.eval(), validation.encoded(learner, last=True)).write(run.prior_ratio)
 
 
 def _initialise(learner: Learner, pool: Pool, seed: int, start: tuple[Run, Start] | None) -> None:
@@ -299,9 +299,9 @@ def _update(optimisers: dict[str, Optimizer], loss: Tensor, groups: dict[str, Gr
         raise NonFiniteError(f"a learning rate is too large ({error})") from None
 
 
-def _validate(validation: Validator, learner: Learner, run: Run, state: State) -> tuple[State, Measurement]:
+def _validate(validation: Validator, learner: Learner, run: Run, state: State, steps: int) -> tuple[State, Measurement]:
     """Measure the learner; keep its weights as the run's model if they are the best so far."""
-    found = validation.measure(learner)
+    found = validation.measure(learner, last=state.step == steps)
     if found.value <= state.best:
         return replace(state, stale=state.stale + 1), found
     save_tensors(run.model, learner.state_dict(), {"step": state.step, found.metric: found.value})

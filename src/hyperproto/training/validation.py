@@ -21,17 +21,20 @@ class Validator:
         self.train_pool = train_pool
         self._kept: EncodedPool | None = None  # of a frozen encoder: it gives the same vectors again
 
-    def measure(self, learner: Learner) -> Measurement:
-        """Measure the learner as it is."""
+    def measure(self, learner: Learner, *, last: bool = False) -> Measurement:
+        """Measure the learner as it is; what is encoded after the `last` step is kept on disk, see `encoded`."""
         features = learner.features
         if features.transform.kind == "center-unit":
             features.transform.set_center(
                 training_center(features.encoder, self.train_pool, cached=features.encoder.frozen)
             )
-        return measure_episodes(learner, self.encoded(learner), self.episodes)
+        return measure_episodes(learner, self.encoded(learner, last=last), self.episodes)
 
-    def encoded(self, learner: Learner) -> EncodedPool:
-        """Encode what the episodes need (of a pool of which they draw little, only that); once if it is frozen."""
+    def encoded(self, learner: Learner, *, last: bool = False) -> EncodedPool:
+        """Encode what the episodes need (of a pool of which they draw little, only that); once if it is frozen.
+
+        Vectors of the `last` weights are kept on disk, as those of a frozen encoder are: an evaluation asks for them.
+        """
         encoder = learner.features.encoder
         if learner.method.reads == "items":
             return EncodedPool.unread(encoder, self.pool)
@@ -41,6 +44,6 @@ class Validator:
             drawn = np.unique(np.concatenate([part for e in self.episodes for part in (e.support, e.query)]))
             encoded = EncodedPool.of_items(encoder, self.pool, drawn)
         else:
-            encoded = EncodedPool.encode(encoder, self.pool, cached=encoder.frozen)
+            encoded = EncodedPool.encode(encoder, self.pool, cached=last or encoder.frozen)
         self._kept = encoded if encoder.frozen else None
         return encoded
