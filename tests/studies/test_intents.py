@@ -2,14 +2,19 @@
 
 import json
 import math
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
 from hyperproto import HypersphereClassifier
+from hyperproto.data import open_pool
+from hyperproto.encoders import make_encoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.studies.intents import __main__ as program
 from hyperproto.studies.intents.accuracy import accuracy
@@ -28,6 +33,7 @@ from hyperproto.studies.intents.knowledge import knowledge, soft_prototypes
 from hyperproto.studies.intents.open_set import by_warning, foretold, separation, vacuous
 from hyperproto.studies.intents.over_draws import OverDraws
 from hyperproto.studies.intents.pools import POOLS, situation
+from hyperproto.studies.intents.setfit import SetFit
 from hyperproto.studies.intents.supports import SHOTS, Supports, draw, some_classes
 from hyperproto.studies.intents.texts import Intents, load_intents
 from tests.helpers.tiny_models import tiny_bert
@@ -102,7 +108,7 @@ def test_what_is_known_is_used() -> None:
     assert rows["0", "names"] == [pytest.approx((cosine == data.test_y).mean(), abs=1e-5)] * 2
     support = draw(LABELS, "1", 1).rows
     unlabelled = np.delete(data.train, support, axis=0)
-    model = HypersphereClassifier().fit(
+    model = HypersphereClassifier(refine=False).fit(
         data.train[support], LABELS[support], names=dict(enumerate(data.names)), unlabelled=unlabelled
     )
     assert rows["1", "names + unlabelled"][1] == pytest.approx(model.score(data.test, data.test_y), abs=1e-5)
@@ -160,7 +166,38 @@ def test_knowledge_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[s
         knowledge(made_up(), Supports(LABELS, ["2"], 1), 4.0, only=["plane"])
     with pytest.raises(SystemExit):
         program.main(["accuracy", "--data", "hwu64", "--pool", "absent"])
-    assert "--pool, --methods and --probabilities are for the study `knowledge`" in capsys.readouterr().err
+    assert "--pool, --methods, --probabilities and --setfit are for the study `knowledge`" in capsys.readouterr().err
+
+
+ANSWERS = """#!{python}
+import json, sys
+job = json.load(open(sys.argv[3]))
+assert (job["iterations"], job["batch"]) == (20, 16)
+known = dict(zip(job["texts"], job["labels"]))
+labels = [known.get("train" + text[4:6], 0) for text in job["asked"]]
+json.dump({{"labels": labels, "seconds": 7.5}}, open(sys.argv[4], "w"))
+"""  # stands for an environment with SetFit, which no test installs: a test text has the label of a text like it
+
+
+def test_setfit_sees_the_texts_of_the_support(tmp_path: Path) -> None:
+    script = tmp_path / "python"
+    script.write_text(ANSWERS.format(python=sys.executable))
+    script.chmod(0o700)
+    texts = {"train_texts": [f"train {n}" for n in LABELS], "test_texts": [f"test {n}" for n in made_up().test_y]}
+    data = replace(made_up(), **texts, encoder=str(tiny_bert(tmp_path / "bert")))  # type: ignore[arg-type]
+    found = knowledge(data, Supports(LABELS, ["2"], 1), 4.0, only=["plain"], setfit=str(script))
+    rows = {row["method"]: row for row in found["results"]}
+    assert set(rows) == {"plain", "SetFit"}
+    assert rows["SetFit"]["accuracy"]["mean"] == 1.0
+    assert rows["SetFit"]["seconds"]["mean"] == 7.5
+
+
+def test_an_interpreter_without_setfit_is_told(tmp_path: Path) -> None:
+    model = str(tiny_bert(tmp_path / "bert"))
+    with pytest.raises(ConfigError, match=r"--setfit nowhere: cannot be run .*; name an interpreter that has it"):
+        SetFit("nowhere", model, ["a"], [0], ["b"])
+    with pytest.raises(ConfigError, match=r"SetFit failed \(ModuleNotFoundError: No module named '\w+'\); name an"):
+        SetFit(sys.executable, model, ["a"], [0], ["b"])
 
 
 def test_soft_prototypes_are_one_step_of_soft_k_means() -> None:
@@ -355,6 +392,33 @@ def test_the_files_of_the_releases_are_read(tmp_path: Path, monkeypatch: pytest.
     assert len(load_intents("clinc150", "valid", model).outside) == 1
     with pytest.raises(ConfigError, match="banking77 has no valid split; use train or test"):
         load_intents("banking77", "valid", model)
+
+
+def test_relations_are_studied_as_intents_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    folder, model = tmp_path / "fewrel", str(tiny_bert(tmp_path / "bert"))
+    folder.mkdir()
+    words = ["the", "king", "met", "anna", "river", "paris"]
+    sentences = {
+        relation: [
+            {"tokens": [word, "king", "met", "anna"], "h": ["king", "Q1", [[1]]], "t": ["anna", "Q2", [[3]]]}
+            for word in words[:size]
+        ]
+        for relation, size in (("P1", 5), ("P2", 6))
+    }
+    (folder / "val_wiki.json").write_text(json.dumps(sentences))
+    (folder / "pid2name.json").write_text(json.dumps({"P1": ["the king", "of a river"], "P2": ["a city", "paris"]}))
+    found = load_intents("fewrel-val_wiki", "test", model)
+    assert (found.train_y.tolist(), found.test_y.tolist()) == ([0] * 3 + [1] * 3, [0] * 2 + [1] * 3)
+    encoder = make_encoder("relation-transformer", {"model": model, "representation": "prompt"}).eval()
+    pool = open_pool("fewrel", "val_wiki")
+    every = encoder.encode_all(encoder.prepare(pool.items)).x.numpy()
+    np.testing.assert_allclose(found.train, every[[0, 2, 4, 5, 7, 9]], atol=1e-5)
+    np.testing.assert_allclose(found.test, every[[1, 3, 6, 8, 10]], atol=1e-5)
+    with torch.no_grad():
+        np.testing.assert_allclose(found.names[1], encoder.read_texts(["a city: paris"])[0].numpy(), atol=1e-5)
+    with pytest.raises(ConfigError, match="fewrel-val_wiki has no valid split; use test, or fewrel-train to choose"):
+        load_intents("fewrel-val_wiki", "valid", model)
 
 
 def test_mistakes_are_said_in_one_line(

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--split", choices=("test", "valid"), default="test", help="what is classified")
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument(
-        "--shots", nargs="+", choices=(NO_SHOTS, *SHOTS, str(MOST)), default=list(SHOTS), metavar="SHOTS"
+        "--shots", nargs="+", choices=(NO_SHOTS, *SHOTS, "8", str(MOST)), default=list(SHOTS), metavar="SHOTS"
     )
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--prior-ratio", type=float, default=PRIOR_RATIO, help="of the bayes fit")
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_knowledge.add_argument("--pool", choices=POOLS, default="all", help="which texts are unlabelled")
     of_knowledge.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="these only, not all of them")
     of_knowledge.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
+    of_knowledge.add_argument("--setfit", metavar="PYTHON", help="measure SetFit, too, which this interpreter has")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
     is_knowledge = options.study == knowledge.__name__
@@ -59,8 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own: dict[str, Any] = {}  # what only `knowledge` takes
     if is_knowledge:
         own = {"pool": options.pool, "probabilities": options.probabilities, "only": options.methods}
-    elif options.pool != "all" or options.methods or options.probabilities:
-        parser.error("--pool, --methods and --probabilities are for the study `knowledge`")
+        own["setfit"] = options.setfit
+    elif options.pool != "all" or options.methods or options.probabilities or options.setfit:
+        parser.error("--pool, --methods, --probabilities and --setfit are for the study `knowledge`")
     try:
         if is_knowledge:
             settings = ("data", "split", "encoder", "prior_ratio", "pool", "probabilities")

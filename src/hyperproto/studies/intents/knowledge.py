@@ -23,14 +23,17 @@ from hyperproto.studies.intents.calibration import errors
 from hyperproto.studies.intents.classifiers import EXACT
 from hyperproto.studies.intents.over_draws import OverDraws
 from hyperproto.studies.intents.pools import situation
+from hyperproto.studies.intents.setfit import SetFit
 from hyperproto.studies.intents.supports import UNEQUAL, Supports
 from hyperproto.studies.intents.texts import Intents
 from hyperproto.studies.journal import Journal, Measured
 
 NO_SHOTS = "0"
+SETFIT = "SetFit"
 REFERENCE = ("names + unlabelled, auto",)
-STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
-STRENGTH_NAMED = {"1": 30.0, "2": 30.0, "5": 3.0, "10": 10.0, "20": 30.0, UNEQUAL: 1.0}  # with names as examples
+STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "8": 10.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
+# ... with names as examples; of 8 shots, that of 10
+STRENGTH_NAMED = {"1": 30.0, "2": 30.0, "5": 3.0, "8": 10.0, "10": 10.0, "20": 30.0, UNEQUAL: 1.0}
 SHARPNESS, SHARPNESS_UNEQUAL = 50.0, 10.0  # of soft k-means
 SELF_TRAINING: dict[str, Any] = {"threshold": 0.3, "max_iter": 3}
 SELF_TRAINING_STRENGTH = 10.0
@@ -48,11 +51,12 @@ def knowledge(
     only: Sequence[str] = (),
     probabilities: bool = False,
     journal: Journal | None = None,
+    setfit: str | None = None,
 ) -> dict[str, Any]:
     """Measure the methods, or `only` some, on the same supports, names and unlabelled texts.
 
     With `probabilities` the calibration error is measured too, of methods that give any. What is in the `journal` was
-    measured before.
+    measured before. `setfit` is an interpreter that has SetFit, which is then measured, too.
     """
     journal = Journal(None, {}) if journal is None else journal
     values = OverDraws("shots", "method")
@@ -65,8 +69,13 @@ def knowledge(
         x, y, true = train[now.support], now.codes(data.train_y[now.support]), now.codes(data.test_y)
         asked, true = test[true >= 0], true[true >= 0]
         bare = np.setdiff1d(np.arange(len(now.classes)), y)  # known by name alone
-        for name, fit in methods(x, y, names[now.classes], train[now.unlabelled], shot, prior_ratio).items():
-            if (only and name not in only) or (len(bare) and "name" not in name):
+        every = methods(x, y, names[now.classes], train[now.unlabelled], shot, prior_ratio)
+        if setfit is not None:
+            texts = [data.train_texts[row] for row in now.support.tolist()]
+            questions = [data.test_texts[row] for row in np.flatnonzero(now.codes(data.test_y) >= 0).tolist()]
+            every[SETFIT] = partial(SetFit, setfit, data.encoder, texts, y.tolist(), questions)
+        for name, fit in every.items():
+            if (only and name not in {*only, SETFIT}) or (len(bare) and "name" not in name):
                 continue
             measure = partial(_measured, fit, asked, true, bare, probabilities)
             values.add((shot, name), **journal.measured(f"{shot} shots, draw {supports.index}: {name}", measure))
@@ -86,7 +95,7 @@ def _measured(fit: Method, asked: Rows, true: Rows, bare: Rows, probabilities: b
         warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
         model = fit()
         right = model.predict(asked) == true
-        measured = {"accuracy": float(right.mean()), "seconds": perf_counter() - start}
+        measured = {"accuracy": float(right.mean()), "seconds": getattr(model, "seconds", perf_counter() - start)}
         if probabilities and hasattr(model, "predict_proba"):
             measured |= errors(model.predict_proba(asked), true)
     alone = np.isin(true, bare)
@@ -99,9 +108,11 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
     """All that can be fitted to such a support, by name. Labels are 0 to N - 1, and `names` (N, D) are theirs."""
     named = dict(enumerate(names))
 
-    def ours(refine: Refine = False, **known: Any) -> Method:
+    extended = np.concatenate([x, names]), np.concatenate([y, np.arange(len(names))])
+
+    def ours(refine: Refine = False, support: tuple[Rows, Rows] = (x, y), **known: Any) -> Method:
         model = HypersphereClassifier(prior_ratio=prior_ratio, refine=refine)
-        return lambda: model.fit(x if len(x) else None, y if len(x) else None, **known)
+        return lambda: model.fit(*(support if len(support[0]) else (None, None)), **known)
 
     both: dict[str, Any] = {"names": named, "unlabelled": unlabelled}
     found = {
@@ -119,12 +130,9 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
         "unlabelled, refined": ours(refine=True, unlabelled=unlabelled),
         "unlabelled, auto": ours(refine="auto", unlabelled=unlabelled),
         "names, refined": ours(refine=True, names=named),
+        "name as example": ours(support=extended),
+        "name as example + unlabelled": ours(support=extended, unlabelled=unlabelled),
     }
-    extended = np.concatenate([x, names]), np.concatenate([y, np.arange(len(names))])
-    found["name as example"] = lambda: HypersphereClassifier(prior_ratio=prior_ratio).fit(*extended)
-    found["name as example + unlabelled"] = lambda: HypersphereClassifier(prior_ratio=prior_ratio).fit(
-        *extended, unlabelled=unlabelled
-    )
     for ending, (rows, labels), strength in (
         ("", (x, y), STRENGTH[shot]),
         (", name as example", extended, STRENGTH_NAMED[shot]),

@@ -1,16 +1,23 @@
-"""Encode CLINC150, BANKING77 and HWU64."""
+"""Encode CLINC150, BANKING77 and HWU64; and, to be studied in the same way, sentences of FewRel's relations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from hyperproto import TextEncoder
+from hyperproto.data import open_pool
 from hyperproto.data.intents import SPLITS, read_intents, read_outside
+from hyperproto.encoders import make_encoder, resolve_encoder
+from hyperproto.encoders.class_names import NameEncoder
+from hyperproto.errors import ConfigError
 from hyperproto.estimators.text import label_words
+from hyperproto.evaluation import EncodedPool
 
-NAMES = tuple(SPLITS)
+RELATIONS = {f"fewrel-{split}": split for split in ("train", "val_wiki", "val_pubmed", "val_semeval")}
+NAMES = (*SPLITS, *RELATIONS)
 Lines = tuple[list[str], list[str]]  # texts and their labels
 
 
@@ -27,10 +34,15 @@ class Intents:
     test_y: NDArray[np.int64]
     outside: NDArray[np.float32]  # of no class; only CLINC150 has any
     names: NDArray[np.float32]  # of the classes: their labels in words
+    train_texts: Sequence[str] = ()
+    test_texts: Sequence[str] = ()
+    encoder: str = "minilm"
 
 
 def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Intents:
     """Read a data set and encode it; encoded texts are kept in the cache folder."""
+    if name in RELATIONS:
+        return _load_relations(name, split, encoder)
     train, test = (_columns(read_intents(name, part)) for part in ("train", split))
     outside = read_outside(name, split)
     classes = sorted(set(train[1]))
@@ -43,7 +55,28 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
     labels = (np.array([place[label] for label in lines[1]]) for lines in (train, test))
     train_y, test_y = labels
     names = transform([label_words(label) or label for label in classes])
-    return Intents(name, split, classes, parts[0], train_y, parts[1], test_y, parts[2], names)
+    return Intents(
+        name, split, classes, parts[0], train_y, parts[1], test_y, parts[2], names, train[0], test[0], encoder
+    )
+
+
+def _load_relations(name: str, split: str, encoder: str) -> Intents:
+    """Sentences of a file of FewRel, every second one of a relation as a training text; they are read as a prompt."""
+    if split != "test":
+        raise ConfigError(f"{name} has no {split} split; use test, or fewrel-train to choose settings on")
+    pool = open_pool("fewrel", RELATIONS[name])
+    reader = make_encoder(
+        *resolve_encoder(f"relation-transformer:{encoder}", {"representation": "prompt"}, pool)
+    ).eval()
+    vectors = EncodedPool.encode(reader, pool, cached=True).units.x.numpy()
+    with torch.no_grad():
+        names, _ = NameEncoder("descriptions").of(pool, reader).of(torch.arange(pool.n_classes))
+    train = np.zeros(len(pool), bool)
+    for n in range(pool.n_classes):
+        train[np.flatnonzero(pool.labels == n)[::2]] = True
+    classes, labels = list(pool.class_names), np.asarray(pool.labels)
+    parts = vectors[train], labels[train], vectors[~train], labels[~train], vectors[:0]
+    return Intents(name, split, classes, *parts, names.numpy())
 
 
 def _columns(rows: Sequence[tuple[str, str]]) -> Lines:
