@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError
-from hyperproto.regions import Sphere
-from hyperproto.regions.bayes import effective_count
+from hyperproto.regions import ClassStatistics, Sphere
+from hyperproto.regions.bayes import effective_count, fit_bayes
 from tests.equations.references import reference
 
 
@@ -185,3 +185,13 @@ def test_bayes_is_the_shared_reference() -> None:
             assert apart(ours, theirs) < 1e-9
 
     check()
+
+
+@pytest.mark.parametrize("shots", [3, 9])  # fewer and more examples than dimensions
+def test_whitening_can_be_undone(rng: np.random.Generator, shots: int) -> None:
+    x, y = rng.normal(size=(3 * shots, 8)) * np.linspace(0.2, 3.0, 8), np.repeat(np.arange(3), shots)
+    whiten = fit_bayes(ClassStatistics.of(x, y, 3)).whiten
+    assert np.abs(whiten(x) - x).max() > 0.1
+    np.testing.assert_allclose(whiten.undo(whiten(x)), x, atol=1e-10)
+    matrix = np.linalg.inv(whiten(np.eye(8)))
+    np.testing.assert_allclose(whiten.undo(x), x @ matrix, atol=1e-10)

@@ -1,5 +1,6 @@
 """The mean of heads: its weights, its limits, which rows it learns from, and that it is no worse where rows mislead."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hyperproto.regions import ClosedForm, Sphere, mixed
 from hyperproto.regions.known import fit_known
 from hyperproto.regions.left_out import LeftOut, left_out_measures
-from hyperproto.regions.mixed import by_confident_rows, mix
+from hyperproto.regions.mixed import by_self_training, mix
 from hyperproto.regions.refined import Regression
 from hyperproto.regions.statistics import ClassStatistics, FlatStatistics, flat, moments_of
 from tests.equations.test_known_equation import five
@@ -36,55 +37,80 @@ def relative(values: Any) -> Any:
     return values - values.mean(axis=1, keepdims=True)
 
 
+@pytest.mark.parametrize("b", [1.0, 0.25, 0.0])
 @pytest.mark.parametrize(("told", "g"), [(0.3, 0.0), (0.5, 0.0), (0.6, 0.4), (0.75, 1.0), (0.9, 1.0), (None, 1.0)])
-def test_it_is_the_weighted_mean_of_five_heads(rng: np.random.Generator, told: float | None, g: float) -> None:
-    case = five(rng, SHOTS, dim=6)
-    known, plain = regressions(case)
-    _, y, way, _, _, rows = case
+def test_it_is_the_weighted_mean_of_five_heads(
+    rng: np.random.Generator, told: float | None, g: float, b: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y, way, names, named, rows = five(rng, SHOTS, dim=6)
+    known, plain = regressions((x, y, way, names, named, rows))
     closed = Sphere(**vars(known.fit), knowledge=known.knowledge)
     share = naive_shares(closed, y, way, known.fit.whiten(rows))
-    believed = share.sum(axis=1).mean() ** 4
-    fewest = way / sum(1 / shot for shot in SHOTS)
-    w = g * fewest / (fewest + 2 * float(known.fit.ratio))
-    first = known.of_examples()
-    sure = by_confident_rows(known, first, share.sum(axis=1))
-    by_rows = g * (w * sure + (1 - w) * known.of_rows(first)) + (1 - g) * known.start
-    by_examples = g * plain.of_examples() + (1 - g) * plain.start
+    size = share.sum(axis=0) / share.sum()
+    evenness = math.exp(-sum(part * math.log(part) for part in size)) / way
+    assert mixed.EVEN == (0.7, 0.9)
+    monkeypatch.setattr(mixed, "EVEN", (evenness - 0.2 * b, evenness - 0.2 * b + 0.2))
+    k = float(known.fit.ratio)
+    few = sorted(SHOTS)[1]  # of five
+    believed = min(1.0, share.sum(axis=1).mean() / 0.92) ** 6 * (1 - (1 - b) * few / (few + k))
+    w = g * b * few**4 / (few**4 + (4 * k / 3) ** 4)
     f = known.fit.whiten(rows)
+    refined = known.of_rows(known.of_examples())
+    if w > 0:
+        before = plain.of_examples()
+        before[-1] += (known.middle - plain.middle) @ before[:-1]
+        own = by_self_training(known, before, share.sum(axis=1), float(plain.knowledge.strength))
+        width = [relative((f - known.middle) @ head[:-1] + head[-1]).std() for head in (refined, own)]
+        refined = w * width[0] / width[1] * own + (1 - w) * refined
+    by_rows = g * refined + (1 - g) * known.start
+    by_examples = g * plain.of_examples() + (1 - g) * plain.start
     expected = believed * ((f - known.middle) @ by_rows[:-1] + by_rows[-1])
     expected += (1 - believed) * ((f - plain.middle) @ by_examples[:-1] + by_examples[-1])
     found = known.scale / 2 * scores(mix(known, plain, told), rows)
-    np.testing.assert_allclose(relative(found), relative(expected), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(relative(found), relative(expected), rtol=1e-5, atol=1e-5)
 
 
-def test_confident_rows_are_those_above_nine_tenths_and_only_they_are_learned_from(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("strength", "weight"), [(0.02, 0.0), (0.08, 0.6), (0.3, 1.0)])
+def test_self_training_fits_sure_rows_examples_and_names_as_they_came(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, strength: float, weight: float
 ) -> None:
-    known, _ = regressions(five(rng, SHOTS, dim=6))
+    case = five(rng, SHOTS, dim=6)
+    x, y, way, names, _, unlabelled = case
+    known, plain = regressions(case)
     likely = rng.uniform(0.8, 1.0, size=len(known.others))
-    head = known.of_examples()
+    head = plain.of_examples()
     met: list[Any] = []
+    step = rng.normal(size=head.shape)
 
     def watch(rows: Any, target: Any, start: Any, hold: float, begin: Any) -> Any:
-        met.append((rows, target, hold, begin))
-        return begin
+        met.append((rows, target, start, hold, begin))
+        return begin + step
 
     monkeypatch.setattr(mixed, "solve", watch)
-    assert by_confident_rows(known, head, likely) is head
-    assert len(met) == 3
-    rows, target, hold, begin = met[0]
-    answers = [softmax(row @ head) for row in known.others]
-    sure = [n for n, answer in enumerate(answers) if answer.max() * likely[n] > 0.9]
-    assert 0 < len(sure) < len(known.others)
-    np.testing.assert_array_equal(rows, np.concatenate([known.labelled, known.others[sure]]))
-    chosen = [answers[n].argmax() for n in sure]
-    size = np.bincount(chosen, minlength=5)
-    for place, best in enumerate(chosen):
-        assert target[len(known.labelled) + place].argmax() == best
-        expected = 1000 / (size[best] + size.mean() + 1000)
-        assert target[len(known.labelled) + place].sum() == pytest.approx(expected)
-    assert hold == pytest.approx(0.02 * known.hold)
-    assert begin is head
+    found = by_self_training(known, head, likely, strength)
+    assert len(met) == 4
+    middle = unlabelled.mean(axis=0)
+    about = unlabelled - middle
+    for number, (rows, target, start, hold, begin) in enumerate(met):
+        assert not start.any()
+        np.testing.assert_allclose(begin, number * step)
+        assert hold == pytest.approx(0.1 * (about**2).sum(axis=1).mean())
+        if number == 0:
+            answers, least = [softmax(row @ head) for row in known.others], 0.9
+        else:
+            answers, least = [softmax(row @ begin[:-1] + begin[-1]) for row in about], 0.3
+        sure = [n for n, answer in enumerate(answers) if answer.max() * likely[n] > least]
+        assert 0 < len(sure) <= len(about)
+        expected = np.concatenate([x - middle, names - names.mean(axis=0), about[sure]])
+        np.testing.assert_allclose(rows, np.column_stack([expected, np.ones(len(expected))]), atol=1e-9)
+        labels = [*y, *range(way), *(int(answers[n].argmax()) for n in sure)]
+        weights = [1.0] * len(y) + [weight] * way + [1.0] * len(sure)
+        mass = np.bincount(labels, weights, minlength=way)
+        for row, label, own in zip(target, labels, weights, strict=True):
+            assert row[label] == pytest.approx(own * mass.mean() / mass[label])
+            assert np.count_nonzero(row) == (own > 0)
+    last = 4 * step  # the same scores in the whitened space
+    np.testing.assert_allclose(known.others @ found, about @ last[:-1] + last[-1], atol=1e-8)
 
 
 def test_auto_without_rows_is_the_closed_form(rng: np.random.Generator) -> None:

@@ -131,7 +131,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         store_support: bool = True,
         prior_ratio: float = PRIOR_RATIO,
         radius_distance: str = "squared",
-        refine: Refine = False,
+        refine: Refine = "auto",
         unlabelled_label: Any = None,
     ) -> None:
         self.region = region

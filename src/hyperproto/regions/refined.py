@@ -91,7 +91,7 @@ class Regression:
         middle = about.mean(axis=0, dtype=np.float64)  # rows about their mean, so that b is no part of W
         bias = scale / 2 * (fit.bias_radius - row_squares(fit.center)) + scale * fit.center @ middle
         start = np.vstack([scale * fit.center.T, bias])
-        labelled, others, member = _with_one(labelled, middle), _with_one(others, middle), member.astype(dtype)
+        labelled, others, member = with_one(labelled, middle), with_one(others, middle), member.astype(dtype)
         return cls(fit, knowledge, count, unlabelled, labelled, member, others, middle, scale, hold, start)
 
     def of_examples(self) -> Doubles:
@@ -144,7 +144,7 @@ def weighed(target: Floats, mass: float) -> Floats:
     return target
 
 
-def _with_one(rows: Floats, middle: Doubles) -> Floats:
+def with_one(rows: Floats, middle: Doubles) -> Floats:
     """Rows (n, D + 1) about their middle, with a one for the bias."""
     return np.concatenate([rows - middle, np.ones((len(rows), 1))], axis=1).astype(rows.dtype)
 

@@ -21,6 +21,13 @@ class Whitening:
         """Map rows (..., Q, D)."""
         return x + (x @ self.left) @ self.right
 
+    def undo(self, x: Array) -> Array:
+        """Map rows (..., Q, D) back: A^-1 = I - left (I + right left)^-1 right."""
+        xp = array_namespace(self.left)
+        inner = self.right @ self.left  # (..., r, r)
+        eye = xp.eye(inner.shape[-1], dtype=inner.dtype, device=device(inner))
+        return x - (x @ self.left) @ xp.linalg.solve(eye + inner, self.right)
+
     def astype(self, dtype: Any) -> "Whitening":
         """The same map in another precision."""
         xp = array_namespace(self.left)
