@@ -140,11 +140,15 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 class RandomNames(NameEncoder):
-    """Names of classes as random vectors of length 1, the same for the same text."""
+    """Names of classes as random vectors of length 1 with `size` numbers, the same for the same text."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__("labels", "random")
+        self.size = size
 
     def vectors(self, texts: Sequence[str]) -> Tensor:
         """Draw a vector from a generator that the text seeds."""
-        drawn = [np.random.default_rng(list(text.encode())).normal(size=NAME_SIZE) for text in texts]
+        drawn = [np.random.default_rng(list(text.encode())).normal(size=self.size) for text in texts]
         return torch.tensor(np.array([x / np.linalg.norm(x) for x in drawn]), dtype=torch.float32)
 
 
@@ -176,22 +180,26 @@ class Bench:
         return Features(encoder, FeatureTransform("none", self.shape))
 
     def build(self, **changes: Any) -> Method:
-        """Make the method as a recipe would, from the same seed every time."""
+        """Make the method as a recipe would, from the same seed every time, and show it the pool."""
+        method, pool = self._made(**changes), self.pool()
+        method.read_pool(pool, self._class_names(pool))
+        return method
+
+    def _made(self, **changes: Any) -> Method:
         given: dict[str, Any] = {"feature_shape": self.shape, "n_classes": 8}
         given |= {key: value for key, value in (("way", WAY), ("shot", SHOT)) if f"any-{key}" not in self.cls.traits}
         if "init_shot" in keywords(self.cls):
             given["init_shot"] = 5  # training takes it from the episodes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            method = self.cls(**{**given, **self.options, **changes})
-        pool = self.pool()
-        method.read_pool(pool, self._class_names(pool))
-        return method
+            return self.cls(**{**given, **self.options, **changes})
 
     @property
     def names(self) -> NameEncoder | None:
-        """What reads the names of the classes, for a method that needs them."""
-        return RandomNames("labels", "random") if self.cls.needs_names else None
+        """What reads the names of the classes, for a method that needs them; as items, if it says that it knows."""
+        if not self.cls.needs_names:
+            return None
+        return RandomNames(_size(self.shape) if "names" in self._made().knows else NAME_SIZE)
 
     def _class_names(self, pool: Pool) -> ClassNames | None:
         return None if self.names is None else self.names.of(pool, self.features())

@@ -74,14 +74,37 @@ def test_o_has_no_name(bert: str) -> None:
     assert names.texts == ("person", None)
 
 
-@pytest.mark.parametrize("name", ["relation-transformer", "token-transformer"])
-def test_an_encoder_that_learns_reads_names_without_markers_by_their_mean(bert: str, name: str) -> None:
-    encoder = make_encoder(name, {"model": bert, "frozen": False}).eval()
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("token-transformer", {}),
+        ("relation-transformer", {"representation": "mean"}),
+        ("relation-transformer", {"representation": "pooled"}),
+        ("relation-transformer", {"output": "maps"}),
+    ],
+)
+def test_an_encoder_that_learns_reads_names_by_their_mean(bert: str, name: str, options: dict[str, str]) -> None:
+    encoder = make_encoder(name, {"model": bert, "frozen": False, **options}).eval()
     assert isinstance(encoder, TransformerEncoder)
     found = encoder.read_texts(TEXTS)
     assert found.shape == (3, 32)
     for x, text in zip(found, TEXTS, strict=True):
         assert torch.allclose(x, mean_state(encoder, text), atol=1e-5)
+
+
+@pytest.mark.parametrize(("representation", "frozen"), [("markers", False), ("entities", True)])
+def test_names_of_relations_have_as_many_numbers_as_the_items(bert: str, representation: str, frozen: bool) -> None:
+    options = {"model": bert, "frozen": frozen, "representation": representation}
+    encoder = make_encoder("relation-transformer", options).eval()
+    assert isinstance(encoder, TransformerEncoder)
+    found = encoder.read_texts(TEXTS)
+    assert found.shape == (3, *encoder.feature_shape)
+    for x, text in zip(found, TEXTS, strict=True):
+        mean = mean_state(encoder, text)
+        pieces = torch.tensor([encoder.tokenizer(text)["input_ids"]])
+        states, _ = encoder.hidden({"pieces": pieces, "lengths": torch.tensor([pieces.shape[1]])})
+        expected = [states[0, 0], mean] if representation == "markers" else [mean] * 3
+        assert torch.allclose(x, torch.cat(expected), atol=1e-5)
 
 
 def test_many_texts_come_back_in_their_order_and_long_ones_are_cut(bert: str) -> None:

@@ -27,7 +27,7 @@ NO_PRIOR: dict[str, Any] = {"prior_weight": 0.0}
 
 
 def names_of(pool: Pool) -> ClassNames:
-    return RandomNames("labels", "random").of(pool, Identity(shape=[6]))
+    return RandomNames(NAME_SIZE).of(pool, Identity(shape=[6]))
 
 
 def made(**options: Any) -> REGRAB:
@@ -316,7 +316,7 @@ def test_it_learns_from_names_where_a_class_is() -> None:
     directions = np.eye(12, 16)[labels]
     pool = Pool((directions + 0.35 * random.normal(size=(120, 16))).astype(np.float32), labels, tuple("abcdefghijkl"))
     encoder = Identity(shape=[16])
-    names = RandomNames("labels", "random")
+    names = RandomNames(NAME_SIZE)
     torch.manual_seed(0)
     method = REGRAB(feature_shape=(16,), n_classes=12, prior_weight=3.0, samples=4, steps=2, rho=0.1, dropout=0.1)
     predictor = Predictor.of(method, encoder, names=names)

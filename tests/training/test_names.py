@@ -138,7 +138,7 @@ def test_a_run_that_was_killed_goes_on_alike(frozen: Recipe, tmp_path: Path) -> 
 
 
 def test_the_same_encoder_learns_from_names(tmp_path: Path, bert: str) -> None:
-    encoder = f'{{ name = "relation-transformer", model = "{bert}", frozen = false }}'
+    encoder = f'{{ name = "relation-transformer", model = "{bert}", frozen = false, representation = "mean" }}'
     data = f"fewrel:{relations_file(tmp_path)},holdout=3"
     recipe = recipe_of(tmp_path, data, encoder, '{ source = "labels" }', steps=2)
     pool = open_pool(data, "train")

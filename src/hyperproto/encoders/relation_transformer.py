@@ -147,6 +147,16 @@ class RelationTransformer(TextTransformer):
             x = states[:, 0] if self.representation == "pooled" else mean_of_real(states, real)
         return cast(Tensor, self.dropout(x))
 
+    def text_vectors(self, states: Tensor, real: Tensor) -> Tensor:
+        """A vector of as many numbers as those of the items, for names of relations, which mark no entities.
+
+        In place of two markers: the first piece and the mean (Liu et al. 2022); of three means: the one there is.
+        """
+        mean = mean_of_real(states, real)
+        if self.output == "vectors" and self.representation == "markers":
+            return torch.cat([states[:, 0], mean], 1)
+        return mean.tile(1, _PARTS.get(self.representation, 1) if self.output == "vectors" else 1)
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The loss of masked pieces, where there is one."""
         return {} if self.masked is None else {"mlm": self.masked(self, batch)}

@@ -84,15 +84,19 @@ class TransformerEncoder(Encoder):
         return output.last_hidden_state, real
 
     def read_texts(self, texts: Sequence[str]) -> Tensor:
-        """Encode plain texts, without markers, each to the mean over its pieces, (n, D); the beginnings are kept."""
+        """Encode plain texts, without markers, each to what `text_vectors` gives; the beginnings are kept."""
         found = [text.ids[: self.room] for text in tokenised(self.tokenizer, list(texts))]
         pieces = Ragged.of([*self.before, *row, *self.behind] or [self.fill] for row in found)
         batch = {
             "pieces": pieces.padded(np.arange(len(pieces)), self.fill),
             "lengths": torch.from_numpy(pieces.lengths),
         }
-        parts = [(rows, mean_of_real(*self.hidden(part))) for rows, part in in_parts(moved(batch, self.device))]
+        parts = [(rows, self.text_vectors(*self.hidden(part))) for rows, part in in_parts(moved(batch, self.device))]
         return torch.cat([x for _, x in parts])[torch.cat([rows for rows, _ in parts]).argsort()]
+
+    def text_vectors(self, states: Tensor, real: Tensor) -> Tensor:
+        """Make a vector of a plain text of its states (n, L, D), of which some are real (n, L): their mean."""
+        return mean_of_real(states, real)
 
     def run_model(self, batch: Batch, **options: Any) -> tuple[Any, Tensor]:
         """Run the model on pieces (n, L); return what it says, and which pieces are real, (n, L)."""

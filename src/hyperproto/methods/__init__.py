@@ -37,6 +37,7 @@ METHODS = Registry(
         "hyperproto-closed": "hyperproto.methods.hyperproto_closed:HyperProtoClosed",
         "hyperproto-cone": "hyperproto.methods.hyperproto_cone:HyperProtoCone",
         "hyperproto-gaussian": "hyperproto.methods.hyperproto_gaussian:HyperProtoGaussian",
+        "hyperproto-named": "hyperproto.methods.hyperproto_named:HyperProtoNamed",
         "imp": "hyperproto.methods.imp:IMP",
         "label-propagation": "hyperproto.methods.label_propagation:LabelPropagation",
         "leo": "hyperproto.methods.leo:LEO",

@@ -62,6 +62,7 @@ class Method(nn.Module):
     names_at_evaluation: ClassVar[bool] = True  # False: it gets names of classes in training only
     takes_way: ClassVar[bool] = False  # whether it is told the way of training episodes, though it serves any
     start_temperature: ClassVar[float] = 1.0
+    starts: ClassVar[dict[str, str]] = {"temperature": "log_temperature"}  # options that say where a parameter begins
     decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
 
     def __init__(
