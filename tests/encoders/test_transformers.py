@@ -89,12 +89,15 @@ def test_minilm_is_what_sentence_transformers_averages(minilm: SentenceTransform
 
 def test_minilm_reads_relations_without_training(minilm: SentenceTransformer) -> None:
     pool = Pool(RELATIONS, np.zeros(len(RELATIONS), int), ("a",))
-    encoder = make_encoder(*resolve_encoder("relation-transformer:minilm", {}, pool))
-    assert encoder.feature_shape == (384,)
-    texts = [" ".join(relation["tokens"]) for relation in RELATIONS]
-    found = encoder.encode_all(encoder.prepared(pool)).x
-    expected = vectors(SentenceTransformer(model="minilm", pooling="plain"), texts)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)  # the words, and nothing else
+    plain = SentenceTransformer(model="minilm", pooling="plain")
+    sentences = [" ".join(relation["tokens"]) for relation in RELATIONS]
+    both = [[" ".join(r["tokens"][part[0] : part[-1] + 1]) for part in (r["head"], r["tail"])] for r in RELATIONS]
+    prompts = [f"{head} and {tail}: {text}" for (head, tail), text in zip(both, sentences, strict=True)]
+    for options, texts in (({}, prompts), ({"representation": "mean"}, sentences), ({"markers": False}, sentences)):
+        encoder = make_encoder(*resolve_encoder("relation-transformer:minilm", options, pool))
+        assert encoder.feature_shape == (384,)
+        found = encoder.encode_all(encoder.prepared(pool)).x
+        torch.testing.assert_close(found, vectors(plain, texts), rtol=0, atol=1e-5)  # these words, and nothing else
 
 
 def test_minilm_knows_what_is_alike(minilm: SentenceTransformer) -> None:
@@ -205,13 +208,13 @@ def test_a_pooler_that_is_not_there_is_said(roberta: str, tmp_path: Path) -> Non
 
 def test_words_are_what_the_tokenizer_makes_of_lists_of_words(minilm: SentenceTransformer) -> None:
     expected = minilm.tokenizer([relation["tokens"] for relation in RELATIONS], is_split_into_words=True)
-    tokens = RelationTransformer(model="minilm").prepare(RELATIONS)
+    tokens = RelationTransformer(model="minilm", representation="mean").prepare(RELATIONS)
     assert [tokens.pieces.row(n).tolist() for n in range(len(tokens))] == expected["input_ids"]
 
 
 def test_words_are_what_they_are_in_a_text(roberta: str) -> None:
     """A tokenizer that keeps spaces takes a word without one for the end of another."""
-    encoder = RelationTransformer(model=roberta)
+    encoder = RelationTransformer(model=roberta, representation="mean")
     tokens = encoder.prepare(RELATIONS)
     for n, relation in enumerate(RELATIONS):
         expected = encoder.tokenizer(" " + " ".join(relation["tokens"]))["input_ids"]
@@ -322,7 +325,7 @@ def test_lengths_that_a_model_cannot_read(bert: str, roberta: str) -> None:
 
 def test_what_a_frozen_and_a_learning_model_do_by_default(bert: str) -> None:
     frozen, learning = RelationTransformer(model=bert), RelationTransformer(model=bert, frozen=False)
-    assert (frozen.markers, frozen.representation, frozen.feature_shape) == (False, "mean", (32,))
+    assert (frozen.markers, frozen.representation, frozen.feature_shape) == (False, "prompt", (32,))
     assert (learning.markers, learning.representation, learning.feature_shape) == (True, "markers", (64,))
     asked = RelationTransformer(model=bert, representation="markers")
     assert (asked.frozen, asked.markers, asked.feature_shape) == (True, True, (64,))
@@ -390,7 +393,7 @@ def test_state_round_trip(bert: str, frozen: bool) -> None:
 
 
 def test_all_texts_go_to_the_tokenizer_in_one_call(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = RelationTransformer(model=bert)
+    encoder = RelationTransformer(model=bert, representation="mean")
     expected, backend, calls = encoder.prepare(RELATIONS), encoder.tokenizer.backend_tokenizer, []
 
     def encode_batch(texts: list[str], **options: bool) -> Any:

@@ -171,7 +171,7 @@ def as_format_3(run: Run, **changes: Any) -> None:
         ({"recipe": {"method": {"name": "x"}, "optim": {}}, "format": 1}, "there is no method 'x'"),
         ({"recipe": {"method": {}, "optim": 3}, "format": 2}, "problem"),
         ({"format": 4}, "damaged, or changed after it was written: its checksum is another"),
-        ({"format": 5}, "format 5; this version reads 1 to 4"),
+        ({"format": 6}, "format 6; this version reads 1 to 5"),
         ({"format": 0}, "format 0; this version"),
         ({"format": "3"}, "format '3'; this version"),
         ({"checksum": "00"}, "its checksum is another"),

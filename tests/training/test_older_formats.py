@@ -127,6 +127,31 @@ def test_a_run_on_texts_of_an_older_format_averages_as_it_did(
     assert run.read_config()["recipe"]["encoder"] == texts
 
 
+@pytest.mark.parametrize(
+    ("given", "mean"),
+    [
+        ({}, True),
+        ({"representation": "auto"}, True),
+        ({"representation": "entities"}, False),
+        ({"frozen": False}, False),
+        ({"output": "maps"}, False),
+        ({"markers": False}, False),
+    ],
+)
+def test_a_run_on_relations_of_an_older_format_reads_no_prompt(
+    recipe: str, tmp_path: Path, given: dict[str, object], mean: bool
+) -> None:
+    """Up to format 4 a frozen relation-transformer that was told nothing gave the mean of the sentence as it is."""
+    run = train(load_recipe(recipe, ["training.steps=1", "training.validate_every=1"]), tmp_path / "run")
+    encoder = {"name": "relation-transformer", "model": "minilm", **given}
+    config = {key: value for key, value in json.loads(run.config.read_text()).items() if key != "checksum"}
+    config["recipe"]["encoder"] = encoder
+    for form, expected in ((4, {**encoder, "representation": "mean"} if mean else encoder), (5, encoder)):
+        config["format"] = form
+        run.config.write_text(json.dumps({**config, "checksum": json_checksum(config)}))
+        assert run.read_config()["recipe"]["encoder"] == expected
+
+
 def test_transitions_that_were_given_stay_given(recipe: str, tmp_path: Path) -> None:
     run = train(load_recipe(recipe, [f"decision.transitions={GIVEN}"]), tmp_path / "run")
     as_format_2(run)

@@ -22,8 +22,9 @@ from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import line_of, read_lines, validated
 
 # Of config.json. 0.1 wrote none; 2 had the options of the decision among the method's; up to 3 there were no checksums,
-# and no sentence-transformer read its checkpoint's own files.
-FORMAT = 4
+# and no sentence-transformer read its checkpoint's own files; up to 4 a frozen relation-transformer gave the mean.
+FORMAT = 5
+CHECKSUMS = 4  # the first with checksums
 
 
 class Run:
@@ -103,7 +104,7 @@ class Run:
 
     def _rows(self, content: bytes, length: int) -> list[dict[str, Any]]:
         """Read the log; its first `length` bytes are whole lines, since the checkpoint says so."""
-        rows = read_lines(content, self.metrics, checksums=self.read_config()["format"] >= FORMAT)
+        rows = read_lines(content, self.metrics, checksums=self.read_config()["format"] >= CHECKSUMS)
         if content[:length].rpartition(b"\n")[2] or len(content) < length:
             raise DataError(f"{self.metrics}: shorter than its checkpoint says, or lines were changed; {WAY_OUT}")
         return rows
@@ -137,7 +138,7 @@ def _checked(config: Any) -> dict[str, Any]:
     if type(found) is not int or not 1 <= found <= FORMAT:
         raise ValueError(f"format {found!r}; this version reads 1 to {FORMAT}")
     checksum = config.pop("checksum", None)
-    if checksum != json_checksum(config) and (checksum is not None or found >= FORMAT):
+    if checksum != json_checksum(config) and (checksum is not None or found >= CHECKSUMS):
         raise ValueError("damaged, or changed after it was written: its checksum is another")
     wrong = [key for key, kind in kinds.items() if type(config[key]) is not kind]
     if wrong or config["n_classes"] < 0:
@@ -162,7 +163,17 @@ def _migrated(config: dict[str, Any]) -> dict[str, Any]:
         recipe = {**recipe, "method": method, "decision": {**recipe.get("decision", {}), **moved}}
     if found < 4 and recipe.get("encoder", {}).get("name") == "sentence-transformer":  # the mean of at most 128 pieces
         recipe = {**recipe, "encoder": {"max_length": 128, "pooling": "plain", **recipe["encoder"]}}
+    if found < 5 and _reads_prompts(recipe.get("encoder", {})):  # the mean of the sentence as it is
+        recipe = {**recipe, "encoder": {**recipe["encoder"], "representation": "mean"}}
     return {**config, "format": found, "recipe": recipe}
+
+
+def _reads_prompts(encoder: dict[str, Any]) -> bool:
+    """Whether an encoder with these options names head and tail before the sentence because nothing else is said."""
+    if encoder.get("name") != "relation-transformer" or not encoder.get("frozen", True):
+        return False
+    usual = {"representation": "auto", "markers": None, "output": "vectors"}
+    return all(encoder.get(key, value) == value for key, value in usual.items())
 
 
 def _settings(recipe: dict[str, Any]) -> dict[str, Any]:
