@@ -82,6 +82,24 @@ def test_numbers_are_printed_as_in_the_paper() -> None:
     assert (bare["MTB"], bare["MLMAN"], bare["BERT-pair"]) == ("83.37", "73.59 ± 0.26", "")
 
 
+@pytest.mark.parametrize(
+    ("name", "average", "printed"),
+    [
+        ("table1", "INTRA average", {"NNShot, BERT": 29.08, "ProtoNet, BERT": 29.94, "HyperProto, BERT": 37.41}),
+        ("table1", "INTER average", {"NNShot, BERT": 50.46, "ProtoNet, BERT": 49.11, "HyperProto, BERT": 55.66}),
+        ("table2", "FewRel average", {"Meta Net, -": 67.06, "REGRAB, -": 89.64, "Proto-ADV, CNN": None}),
+        ("table2", "FewRel 2.0 average", {"Proto-ADV, CNN": 43.55, "HyperProto, CNN": 38.71, "REGRAB, -": None}),
+    ],
+)
+def test_averages_are_those_of_the_paper(name: str, average: str, printed: dict[str, float | None]) -> None:
+    table = read_table(name)
+    [columns] = [each.columns for each in table.averages if each.name == average]
+    rows = {f"{row.method}, {row.backbone}": row for row in table.published}
+    for row, number in printed.items():
+        found = rows[row].average(columns)
+        assert found == (None if number is None else pytest.approx(number, abs=0.008))  # some are cut, not rounded
+
+
 @pytest.mark.parametrize("name", builtin_recipes())
 def test_every_recipe_of_a_table_points_to_a_published_row(name: str) -> None:
     for row in read_rows(name):
@@ -413,6 +431,12 @@ def test_names_that_are_given_twice_or_nowhere(tmp_path: Path) -> None:
     assert "published ProtoNet, Conv: there is no column 'mnay'; did you mean 'many'?" in str(caught.value)
     with pytest.raises(ConfigError, match=r"table\.columns: 'one' twice; name each once"):
         read_table(written(tmp_path, ('name = "many"', 'name = "one"'), (", many = [63, 1]", ""), ("many", "one")))
+    averages = 'averages = [{ name = "one", columns = ["one", "mnay"] }]\n[[published]]'
+    path = tmp_path / "averages.toml"
+    path.write_text(TABLE.replace("[[published]]", averages, 1))
+    with pytest.raises(ConfigError, match=r"table\.averages 'one': there is no column 'mnay'; did you mean") as caught:
+        read_table(str(path))
+    assert "table.columns: 'one' twice; name each once" in str(caught.value)
     path = tmp_path / "bare.toml"
     path.write_text(TABLE.partition("[[published]]")[0])
     with pytest.raises(ConfigError, match="published is missing"):

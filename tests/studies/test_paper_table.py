@@ -134,6 +134,33 @@ def test_two_seeds_an_empty_cell_and_what_can_be_run(table: str, runs: Path) -> 
     assert rows[11:] == [(f"to run: {table}:cone", "", ["", ""])]
 
 
+def test_averages_over_columns(table: str, runs: Path) -> None:
+    text = Path(table).read_text()
+    Path(table).write_text(
+        text.replace(
+            "[[published]]", 'averages = [{ name = "both", columns = ["1 shot", "unequal"] }]\n[[published]]', 1
+        )
+    )
+    for seed in (0, 7):
+        made(table, runs, "protonet", f"seed{seed}", f"training.seed={seed}")
+    made(table, runs, "hyperproto")  # in one column only
+    found = report(table, runs)
+    rows = shown(found)
+    assert rows[0] == ("ProtoNet", "Tiny", ["40.00 ± 1.50", "50.25 ± 0.50", "45.12"])
+    assert [row[2][2] for row in rows if row[0].startswith(("Elsewhere", f"{table}:hyperproto", "to run"))] == [""] * 3
+    own = found.to_json()["rows"][0]["ours"][0]["results"][0]
+    one, other = (own["columns"][name] for name in ("1 shot", "unequal"))
+    mean = (one["accuracy"] + other["accuracy"]) / 2
+    half = (one["ci95"] ** 2 + other["ci95"] ** 2) ** 0.5 / 2
+    seeds = [(a["accuracy"] + b["accuracy"]) / 2 for a, b in zip(one["runs"], other["runs"], strict=True)]
+    assert own["averages"]["both"] == pytest.approx(
+        {"mean": mean, "ci95": half, "sd_between_seeds": np.std(seeds, ddof=1)}
+    )
+    assert rows[1][2][2] == f"{100 * mean:.2f} ± {100 * half:.2f}, sd {100 * np.std(seeds, ddof=1):.2f}"
+    assert "both: the mean over 1 shot, unequal" in caption(found)
+    assert all(len(row.split(" | ")) == 5 for row in markdown(found).splitlines() if row.startswith("| "))
+
+
 def test_the_numbers_are_those_of_an_evaluation(table: str, runs: Path, vectors_file: Path) -> None:
     folders = [made(table, runs, "hyperproto", f"seed{seed}", f"training.seed={seed}") for seed in (0, 1, 2)]
     content = report(table, runs).to_json()

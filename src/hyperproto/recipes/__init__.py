@@ -1,6 +1,7 @@
 """Recipes: one training run, or one table of the paper, in a TOML file."""
 
 from hyperproto.recipes.paper_tables import (
+    Average,
     Column,
     PaperTable,
     Published,
@@ -36,6 +37,7 @@ from hyperproto.recipes.schema import (
 __all__ = [
     "WORDS",
     "Augmentation",
+    "Average",
     "Clipping",
     "Column",
     "Optim",

@@ -1,5 +1,6 @@
 """Tables of the paper: what was measured (`[table]`) and every published row (`[[published]]`), beside the recipes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +25,13 @@ class Column(Section):
     query: PositiveInt | None = None  # None: as the table says
 
 
+class Average(Section):
+    """One of `table.averages`: the mean over some columns."""
+
+    name: str
+    columns: Annotated[list[str], Field(min_length=2)]
+
+
 class Published(Section):
     """`[[published]]`: a row as the paper prints it."""
 
@@ -33,6 +41,12 @@ class Published(Section):
     precision: dict[str, Number] = Field(default_factory=dict)  # where the numbers are F1
     recall: dict[str, Number] = Field(default_factory=dict)
     note: str = ""
+
+    def average(self, columns: Sequence[str]) -> float | None:
+        """The mean of its numbers in some columns; None where it has not all of them."""
+        if not all(name in self.numbers for name in columns):
+            return None
+        return sum(self.numbers[name][0] for name in columns) / len(columns)
 
     def printed(self, column: str, part: Literal["numbers", "precision", "recall"] = "numbers") -> str:
         """One number as it stands in the paper; nothing where it has none."""
@@ -71,6 +85,7 @@ class PaperTable(Section):
     query: PositiveInt
     seed: int = Field(default=0, ge=0, lt=2**63)
     columns: list[Column] = Field(min_length=1)
+    averages: list[Average] = Field(default_factory=list)  # columns that follow
     published: list[Published] = Field(min_length=1)
     small: Small | None = None
 
@@ -140,13 +155,19 @@ def _contradictions(table: PaperTable) -> list[str]:
     """Find names that are given twice, and numbers of columns that there are not."""
     own = [column.name for column in table.columns]
     small = table.small.columns if table.small is not None else []
-    names = own + [column.name for column in small]
+    names = own + [column.name for column in small] + [average.name for average in table.averages]
     rows = [(row.method, row.backbone) for row in table.published]
     problems = [
         f"table.columns: {name!r} twice; name each once" for name in sorted(set(names)) if names.count(name) > 1
     ]
     problems += [
         f"published: {', '.join(row)} twice; give each row once" for row in sorted(set(rows)) if rows.count(row) > 1
+    ]
+    problems += [
+        f"table.averages {average.name!r}: {unknown_name('column', name, own)}"
+        for average in table.averages
+        for name in average.columns
+        if name not in own
     ]
     return problems + [
         f"published {row.method}, {row.backbone}: {unknown_name('column', name, own)}"

@@ -10,7 +10,7 @@ import numpy as np
 from hyperproto import __version__
 from hyperproto.evaluation import Result, compare
 from hyperproto.problems import mean_interval
-from hyperproto.recipes import Paper, PaperTable, Published
+from hyperproto.recipes import Average, Paper, PaperTable, Published
 from hyperproto.reports.table_runs import TableRun
 
 
@@ -35,6 +35,18 @@ class Variant:
         deviation = float(np.std(means, ddof=1)) if len(means) > 1 else None
         return *mean_interval(self.over_seeds(column).values), deviation
 
+    def average(self, columns: Sequence[str]) -> tuple[float, float, float | None] | None:
+        """The same of the mean over some columns, whose episodes are independent; None: one was not measured."""
+        values = [self.value(column) for column in columns]
+        found = [value for value in values if value is not None]
+        if len(found) < len(columns):
+            return None
+        seeds = [[result.values.mean() for result in self.results[column]] for column in columns]
+        alike = len({len(own) for own in seeds}) == 1 and len(seeds[0]) > 1
+        deviation = float(np.std(np.mean(seeds, axis=0), ddof=1)) if alike else None
+        means, halves, _ = zip(*found, strict=True)
+        return float(np.mean(means)), float(np.linalg.norm(halves)) / len(columns), deviation
+
     def precision_recall(self, column: str) -> tuple[float, float] | None:
         """Mean over runs of both, where words are tagged, counted as the F1 is."""
         results = self.results.get(column)
@@ -43,14 +55,17 @@ class Variant:
         found = [result.metrics[result.settings["convention"]] for result in results]
         return float(np.mean([f["precision"] for f in found])), float(np.mean([f["recall"] for f in found]))
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it: over seeds, and run by run."""
-        columns = {}
+    def to_json(self, averages: Sequence[Average]) -> dict[str, Any]:
+        """All of it: over seeds, and run by run; and the averages over columns."""
+        columns, over = {}, {}
         for column, results in self.results.items():
             mean, ci95, deviation = self.value(column) or (None, None, None)
             own = {results[0].metric: mean, "ci95": ci95, "sd_between_seeds": deviation}
             columns[column] = {**own, "runs": [result.to_json() for result in results]}
-        return {"label": self.label, "columns": columns}
+        for each in averages:
+            if (value := self.average(each.columns)) is not None:
+                over[each.name] = dict(zip(("mean", "ci95", "sd_between_seeds"), value, strict=True))
+        return {"label": self.label, "columns": columns, **({"averages": over} if over else {})}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +96,14 @@ class RunGroup:
             variant = self.variants.setdefault(result.label, Variant(result.label))
             variant.results.setdefault(column, []).append(result)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, averages: Sequence[Average]) -> dict[str, Any]:
         """Return the runs, and what was measured on them."""
         return {
             "label": self.label,
             "recipe": self.runs[0].name or None,
             "note": self.paper.note,
             "runs": [{"folder": str(r.folder), "training_seed": r.seed, "finished": r.finished} for r in self.runs],
-            "results": [variant.to_json() for variant in self.variants.values()],
+            "results": [variant.to_json(averages) for variant in self.variants.values()],
         }
 
 
@@ -129,7 +144,7 @@ class TableReport:
             published |= {"note": row.note}
             if row.precision:
                 published |= {"precision": row.precision, "recall": row.recall}
-            ours = [group.to_json() for group in groups]
+            ours = [group.to_json(self.table.averages) for group in groups]
             begun = [{"folder": str(run.folder), "step": run.step} for run in started]
             rows.append({"published": published, "ours": ours, "started": begun, "to_run": to_run})
         columns = [{**c.model_dump(), "episode_hash": self.hashes.get(c.name)} for c in self.table.columns]

@@ -1,11 +1,12 @@
 """A report on a table of the paper for the eye: on the terminal, and as a sheet in Markdown, LaTeX, CSV or HTML."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hyperproto.recipes import Published
+from hyperproto.recipes import Average, Published
 from hyperproto.reports.comparison import describe
 from hyperproto.reports.sheet import Cell, Number, Sheet, SheetRow
-from hyperproto.reports.table_results import RunGroup, TableReport, Variant
+from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.text_table import TextTable
 
 FEW = 4  # recipes to run that are listed in the table itself, and not below it
@@ -18,7 +19,7 @@ class TableLine:
 
     label: str
     how: str
-    values: list[Cell]  # one for each column of the table
+    values: list[Cell]  # one for each column of the table, and for each average
     published: bool = False
 
     @property
@@ -33,29 +34,32 @@ class TableLine:
 
 def lines(report: TableReport) -> list[TableLine]:
     """Lay the table out: each published row, then what was measured for it, has begun, or can be run."""
-    columns = [column.name for column in report.table.columns]
-    empty: list[Cell] = [""] * len(columns)
+    columns, averages = [column.name for column in report.table.columns], report.table.averages
+    empty: list[Cell] = [""] * (len(columns) + len(averages))
     found = []
     for row in report.table.published:
         groups, started, to_run = report.of(row)
-        found.append(TableLine(row.method, row.backbone, [_published(row, name) for name in columns], published=True))
+        printed = [_published(row, name) for name in columns] + [_average(row, each) for each in averages]
+        found.append(TableLine(row.method, row.backbone, printed, published=True))
         if row.precision:
-            found.append(TableLine("", "precision / recall", [_parts(row, name) for name in columns]))
+            parts: list[Cell] = [_parts(row, name) for name in columns]
+            found.append(TableLine("", "precision / recall", parts + [""] * len(averages)))
         for group in groups:
-            found += _group(group, columns)
+            found += _group(group, columns, averages)
         found += [TableLine(f"{run.label([run.seed])}; no model yet", str(run.folder), empty) for run in started]
         found += [TableLine(f"to run: {name}", "", empty) for name in to_run if len(to_run) <= FEW]
     return found
 
 
-def _group(group: RunGroup, columns: list[str]) -> list[TableLine]:
+def _group(group: RunGroup, columns: Sequence[str], averages: Sequence[Average]) -> list[TableLine]:
     """One line for each way of evaluating; the first names the runs."""
     labels = [group.label] + [""] * (len(group.variants) - 1)
-    variants = group.variants.values()
-    return [
-        TableLine(label, variant.label, [_measured(variant, name) for name in columns])
-        for label, variant in zip(labels, variants, strict=True)
-    ]
+    found = []
+    for label, variant in zip(labels, group.variants.values(), strict=True):
+        cells = [_measured(variant.value(name), variant.precision_recall(name)) for name in columns]
+        cells += [_measured(variant.average(each.columns)) for each in averages]
+        found.append(TableLine(label, variant.label, cells))
+    return found
 
 
 def _published(row: Published, column: str) -> Cell:
@@ -74,9 +78,14 @@ def _parts(row: Published, column: str) -> str:
     return " / ".join(parts) if all(parts) else ""
 
 
-def _measured(variant: Variant, column: str) -> Cell:
+def _average(row: Published, average: Average) -> Cell:
+    """The mean of the numbers that the paper prints."""
+    mean = row.average(average.columns)
+    return "" if mean is None else Number(mean)
+
+
+def _measured(value: tuple[float, float, float | None] | None, parts: tuple[float, float] | None = None) -> Cell:
     """Ours, in percent: mean over seeds, its interval over episodes, the deviation between seeds."""
-    value, parts = variant.value(column), variant.precision_recall(column)
     if value is None:
         return ""
     mean, ci95, deviation = (None if part is None else 100 * part for part in value)
@@ -98,6 +107,7 @@ def caption(report: TableReport) -> list[str]:
         drawn = {"episode_hash": report.hashes.get(column.name, "none (nothing was run)")}
         tagged = {"convention": "toolkit"} if table.metric == "f1" else {}
         words.append(f"{column.name}: {describe({**column.model_dump(), **task, **drawn, **tagged})}")
+    words += [f"{each.name}: the mean over {', '.join(each.columns)}" for each in table.averages]
     for row in table.published:
         *_, to_run = report.of(row)
         words += [f"{row.method}, {row.backbone}: {row.note}"] if row.note else []
@@ -105,10 +115,15 @@ def caption(report: TableReport) -> list[str]:
     return [*words, *table.notes, *report.remarks]
 
 
+def _head(report: TableReport) -> list[str]:
+    columns = [column.name for column in report.table.columns]
+    return [*HEAD, *columns, *(average.name for average in report.table.averages)]
+
+
 def text_table(report: TableReport) -> TextTable:
     """Make the table for the terminal."""
     found = lines(report)
-    head = [*HEAD, *(column.name for column in report.table.columns)]
+    head = _head(report)
     labels = [line.label if line.published or not line.label else f"  {line.label}" for line in found]
     bold = {number for number, line in enumerate(found) if line.published}
     rows = [[label, line.how, *line.cells] for label, line in zip(labels, found, strict=True)]
@@ -124,9 +139,8 @@ def _folded(cell: str) -> str:
 
 def sheet(report: TableReport) -> Sheet:
     """The same table for files: see `Sheet.text`."""
-    head = [*HEAD, *(column.name for column in report.table.columns)]
     rows = [line.row() for line in lines(report)]
-    return Sheet(report.table.title, head, rows, caption(report), labels=len(HEAD))
+    return Sheet(report.table.title, _head(report), rows, caption(report), labels=len(HEAD))
 
 
 def markdown(report: TableReport) -> str:
