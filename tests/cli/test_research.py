@@ -272,6 +272,7 @@ def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
     assert result.stderr.startswith("[1/2] glyphs-hyperproto-seed-0: accuracy ")
     assert {path.suffix for path in (tmp_path / "out").glob("table4.*")} == {".md", ".tex", ".csv", ".html", ".json"}
     content = json.loads(run(*words, "--json", "-"))
+    assert content.pop("command").startswith("hyperproto ")
     assert content == json.loads((tmp_path / "out" / "table4.json").read_text())
     refused = CliRunner().invoke(cli.app, [*words, "-o", "optim.encoder.lr=1e38"])
     assert isinstance(refused.exception, ConfigError)
@@ -285,8 +286,8 @@ def test_lists() -> None:
     assert run("--version").strip() == __version__
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "act2param", "awgim", "baseline-plus", "bd-cspn", "bert-pair", "classifier", "cosine", "covamnet", "gnn",
-        "hyperproto", "hyperproto-closed", "hyperproto-cone", "hyperproto-gaussian", "imp", "label-propagation", "leo",
-        "logistic", "maml", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
+        "hyperproto", "hyperproto-closed", "hyperproto-cone", "hyperproto-gaussian", "hyperproto-named", "imp",
+        "label-propagation", "leo", "logistic", "maml", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
         "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2", "self-training", "simpleshot",
         "snail", "soft-kmeans", "structshot", "traml", "two-stage", "variational",
     ]  # fmt: skip

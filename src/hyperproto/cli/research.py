@@ -1,7 +1,5 @@
 """Commands for research: train methods, compare them on episodes, and set the paper's numbers beside ours."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +43,7 @@ from hyperproto.cli.options import (
     single_values,
 )
 from hyperproto.cli.streams import rows_output
-from hyperproto.cli.terminal import complain, note, say, show, write_json
+from hyperproto.cli.terminal import as_result, complain, note, say, show, write_json
 from hyperproto.files import atomic_write
 from hyperproto.progress import progress_bar
 
@@ -145,7 +143,7 @@ def evaluate(
             strangers=strangers,
             progress=progress,
         )
-    show(hyperproto.Comparison([[result]]).tables(), result.to_json(), json_file)
+    show(hyperproto.Comparison([[result]]).tables(), as_result(result.to_json()), json_file)
 
 
 @app.command()
@@ -220,8 +218,7 @@ def compare(
     if plot is not None:
         with atomic_write(plot) as file:
             found.curves().savefig(file, format=plot.suffix[1:], dpi=150)
-    command = shlex.join(["hyperproto", *sys.argv[1:]])
-    show(found.tables(), {"command": command, **found.to_json()}, json_file)
+    show(found.tables(), as_result(found.to_json()), json_file)
 
 
 @app.command()
@@ -277,7 +274,7 @@ def grid(
             recipe, override or (), out, workers=workers, progress=progress, on_run=lambda _, line: note(line)
         )
     words = [*found.sheet().notes, f"{found.folder / 'grid.json'}, {found.folder / 'grid.md'}: written"]
-    show([found.table(), *map(Text, words)], found.to_json(), json_file)
+    show([found.table(), *map(Text, words)], as_result(found.to_json()), json_file)
     if found.failed:
         complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
         raise typer.Exit(1)
@@ -328,11 +325,11 @@ def report(
         with atomic_write(out) as file:
             file.write(made.table_text(format_of(out, kind)).encode())
     if kind is not None and out is None:
-        show([], made.to_json(), json_file)
+        show([], as_result(made.to_json()), json_file)
         if json_file != "-":
             rows_output().write(made.table_text(kind))
     else:
-        show([text_table(made), *map(Text, caption(made))], made.to_json(), json_file)
+        show([text_table(made), *map(Text, caption(made))], as_result(made.to_json()), json_file)
 
 
 @app.command()
@@ -391,7 +388,8 @@ def reproduce(
     from hyperproto.reports.table_text import caption, text_table
 
     written = ", ".join(map(str, found.files)) + ": written"
-    show([text_table(found.report), *map(Text, [*caption(found.report), written])], found.to_json(), json_file)
+    words = [*map(Text, [*caption(found.report), written])]
+    show([text_table(found.report), *words], as_result(found.to_json()), json_file)
     if found.failed:
         complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
         raise typer.Exit(1)

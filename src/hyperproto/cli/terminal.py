@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,11 @@ def write_json(content: Any, json_file: str) -> None:
         return
     with atomic_write(Path(json_file)) as file:
         file.write(text.encode() + b"\n")
+
+
+def as_result(content: dict[str, Any]) -> dict[str, Any]:
+    """A result as it is written to a file: the command that made it stands first."""
+    return {"command": shlex.join(["hyperproto", *sys.argv[1:]]), **content}
 
 
 def show(tables: Sequence[RenderableType], content: Any, json_file: str | None) -> None:
