@@ -287,9 +287,9 @@ def test_lists() -> None:
     assert [row["method"] for row in json.loads(run("methods", "list", "--json", "-"))] == [
         "act2param", "awgim", "baseline-plus", "bd-cspn", "bert-pair", "classifier", "cosine", "covamnet", "gnn",
         "hyperproto", "hyperproto-closed", "hyperproto-cone", "hyperproto-gaussian", "hyperproto-named", "imp",
-        "label-propagation", "leo", "logistic", "maml", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb", "mtb-pretrain", "nearest",
-        "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2", "self-training", "simpleshot",
-        "snail", "soft-kmeans", "structshot", "traml", "two-stage", "variational",
+        "label-propagation", "leo", "logistic", "maml", "matchingnet", "metanet", "metanet-conv", "mlman", "mtb",
+        "mtb-pretrain", "nearest", "nnshot", "proto-adv", "proto-hatt", "protonet", "regrab", "relationnet", "s2m2",
+        "self-training", "simpleshot", "snail", "soft-kmeans", "structshot", "traml", "two-stage", "variational",
     ]  # fmt: skip
     assert {row["data"] for row in json.loads(run("data", "list", "--json", "-"))} == {
         "cifar-fs", "conll", "cub", "fc100", "fewnerd", "fewrel", "fewrel2", "folder", "glyphs", "intents",
