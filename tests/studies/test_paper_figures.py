@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.studies import paper_figures
 from hyperproto.studies.paper_figures import FIGURES, Request, Results
 
 ROOT = Path(__file__).parents[2]
@@ -156,3 +158,14 @@ def test_all_makes_those_that_it_can(tmp_path: Path) -> None:
         assert (f'<div class="picture" id="{name}">' in page) == (name in by_name)
     for words in NEEDED_BY_ALL.values():
         assert escape(words) in page
+
+
+@pytest.mark.parametrize("name", ["fig6", "memory"])
+def test_what_was_measured_is_on_the_page_whatever_runs_are_given_for_others(tmp_path: Path, name: str) -> None:
+    """Runs are for the figures that look into them; of all figures the others are drawn from their files."""
+    file = RESULTS / "figures" / f"{name}.json"
+    request = Request(tmp_path, runs=["runs/elsewhere"], results=Results.read([file]), alone=False)
+    made = paper_figures._made(name, request, lambda *_: None)
+    assert json.loads(made.files[-1].read_text()) == json.loads(file.read_text())
+    with pytest.raises(paper_figures.NotGivenError):
+        paper_figures._made(name, replace(request, results=Results()), lambda *_: None)

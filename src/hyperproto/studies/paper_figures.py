@@ -178,10 +178,16 @@ def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFig
 def _made(name: str, request: Request, show: Show) -> PaperFigure:
     kind = FIGURES[name]
     before = request.results.figures.get(name)
-    if before is not None and not request.asks_anew:
-        numbers = {**before[1], "read_from": str(before[0])}
-    else:
-        numbers = {"figure": name, "version": __version__, "title": kind.title, **kind.measure(request, show)}
+    numbers = None if before is None or request.asks_anew else before[1]
+    if numbers is None:
+        try:
+            numbers = {"figure": name, "version": __version__, "title": kind.title, **kind.measure(request, show)}
+        except NotGivenError:
+            if before is None or request.alone:
+                raise
+            numbers = before[1]  # what is given is for others of all figures
+    if before is not None and numbers is before[1]:
+        numbers = {**numbers, "read_from": str(before[0])}
     figure = PaperFigure(name, numbers, [request.out / f"{name}.{ending}" for ending in ("png", "svg", "json")])
     with _about(numbers.get("read_from")):  # what can be read may not be drawn: NaN, numbers without end
         pictures = figure.drawing.png(), figure.drawing.svg(name)
