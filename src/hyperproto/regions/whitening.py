@@ -76,7 +76,7 @@ def root_slope(matrix: Array) -> Array:
     """
     xp = array_namespace(matrix)
     constant = matrix.detach() if hasattr(matrix, "detach") else matrix
-    value, vector = xp.linalg.eigh(constant)  # (..., r), (..., r, r)
+    value, vector = _eigh(constant)  # (..., r), (..., r, r)
     value = at_least(value, 0.0)  # rounding
     u = xp.sqrt(1 + value)[..., :, None]
     w = u.mT
@@ -84,3 +84,18 @@ def root_slope(matrix: Array) -> Array:
     eye = xp.eye(value.shape[-1], dtype=value.dtype, device=device(value))
     change = vector.mT @ matrix @ vector - eye * value[..., None, :]  # 0 but for rounding, and for its gradient
     return vector @ (gamma * change - eye / (u * (1 + u))) @ vector.mT
+
+
+def _eigh(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues and vectors of a symmetric matrix; in float64 where LAPACK does not converge in float32.
+
+    It gave up on one of some hundred Gram matrices of word vectors: finite, with eigenvalues from 0 to 15.
+    """
+    xp = array_namespace(matrix)
+    try:
+        value, vector = xp.linalg.eigh(matrix)
+    except (ValueError, RuntimeError):  # LinAlgError of NumPy and of torch
+        if matrix.dtype == xp.float64:
+            raise
+        value, vector = (xp.astype(part, matrix.dtype) for part in xp.linalg.eigh(xp.astype(matrix, xp.float64)))
+    return value, vector
