@@ -166,7 +166,21 @@ def test_knowledge_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[s
         knowledge(made_up(), Supports(LABELS, ["2"], 1), 4.0, only=["plane"])
     with pytest.raises(SystemExit):
         program.main(["accuracy", "--data", "hwu64", "--pool", "absent"])
-    assert "--pool, --methods, --probabilities and --setfit are for the study `knowledge`" in capsys.readouterr().err
+    told = "--pool, --methods, --probabilities, --slow-draws and --setfit are for the study `knowledge`"
+    assert told in capsys.readouterr().err
+
+
+def test_methods_that_take_long_are_measured_on_fewer_draws() -> None:
+    data, only = made_up(), ["self-training", "plain", "names + unlabelled, auto"]
+    whole = knowledge(data, Supports(LABELS, ["2"], 3), 4.0, only=only)
+    found = knowledge(data, Supports(LABELS, ["2"], 3), 4.0, only=only, slow_draws=2)
+    every, rows = ({row["method"]: row["accuracy"]["draws"] for row in part["results"]} for part in (whole, found))
+    assert rows == {**every, "self-training": every["self-training"][:2]}
+    pairs = {row["method"]: row["accuracy"] for row in found["comparisons"]}
+    ours = np.array(every["names + unlabelled, auto"])
+    for method, draws in (("self-training", 2), ("plain", 3)):
+        expected = np.mean(ours[:draws] - every[method][:draws])
+        assert pairs[method]["difference"] == pytest.approx(expected, abs=2e-5)
 
 
 ANSWERS = """#!{python}

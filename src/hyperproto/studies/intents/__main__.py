@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_knowledge.add_argument("--pool", choices=POOLS, default="all", help="which texts are unlabelled")
     of_knowledge.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="these only, not all of them")
     of_knowledge.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
+    of_knowledge.add_argument("--slow-draws", type=int, metavar="N", help="draws of methods that take long")
     of_knowledge.add_argument("--setfit", metavar="PYTHON", help="measure SetFit, too, which this interpreter has")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
@@ -60,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own: dict[str, Any] = {}  # what only `knowledge` takes
     if is_knowledge:
         own = {"pool": options.pool, "probabilities": options.probabilities, "only": options.methods}
-        own["setfit"] = options.setfit
-    elif options.pool != "all" or options.methods or options.probabilities or options.setfit:
-        parser.error("--pool, --methods, --probabilities and --setfit are for the study `knowledge`")
+        own |= {"setfit": options.setfit, "slow_draws": options.slow_draws}
+    elif options.pool != "all" or options.methods or options.probabilities or options.setfit or options.slow_draws:
+        parser.error("--pool, --methods, --probabilities, --slow-draws and --setfit are for the study `knowledge`")
     try:
         if is_knowledge:
             settings = ("data", "split", "encoder", "prior_ratio", "pool", "probabilities")

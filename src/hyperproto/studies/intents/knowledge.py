@@ -30,6 +30,7 @@ from hyperproto.studies.journal import Journal, Measured
 
 NO_SHOTS = "0"
 SETFIT = "SetFit"
+SLOW = ("self-training", "label spreading", SETFIT)  # how names of methods begin that take seconds to minutes
 REFERENCE = ("names + unlabelled, auto",)
 STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "8": 10.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
 # ... with names as examples; of 8 shots, that of 10
@@ -52,11 +53,13 @@ def knowledge(
     probabilities: bool = False,
     journal: Journal | None = None,
     setfit: str | None = None,
+    slow_draws: int | None = None,
 ) -> dict[str, Any]:
     """Measure the methods, or `only` some, on the same supports, names and unlabelled texts.
 
     With `probabilities` the calibration error is measured too, of methods that give any. What is in the `journal` was
-    measured before. `setfit` is an interpreter that has SetFit, which is then measured, too.
+    measured before. `setfit` is an interpreter that has SetFit, which is then measured, too. Methods that take long are
+    measured on the first `slow_draws` of each kind of shots, if that is given, and compared with ours on those.
     """
     journal = Journal(None, {}) if journal is None else journal
     values = OverDraws("shots", "method")
@@ -76,6 +79,8 @@ def knowledge(
             every[SETFIT] = partial(SetFit, setfit, data.encoder, texts, y.tolist(), questions)
         for name, fit in every.items():
             if (only and name not in {*only, SETFIT}) or (len(bare) and "name" not in name):
+                continue
+            if slow_draws is not None and supports.index >= slow_draws and name.startswith(SLOW):
                 continue
             measure = partial(_measured, fit, asked, true, bare, probabilities)
             values.add((shot, name), **journal.measured(f"{shot} shots, draw {supports.index}: {name}", measure))

@@ -31,7 +31,10 @@ class OverDraws:
         ]
 
     def against(self, reference: Key, measures: Sequence[str]) -> list[dict[str, Any]]:
-        """The reference less every other row with the same shots, paired over draws; in how many it is the larger."""
+        """The reference less every other row with the same shots, paired over draws; in how many it is the larger.
+
+        Of a row that has fewer draws, which are the first ones, the pairs are those.
+        """
         found = []
         for key, row in self.values.items():
             ours = self.values.get((key[0], *reference))
@@ -39,7 +42,8 @@ class OverDraws:
                 continue
             differences = {}
             for name in measures:
-                a, b = np.array(ours[name]), np.array(row[name])
+                draws = min(len(ours[name]), len(row[name]))
+                a, b = np.array(ours[name][:draws]), np.array(row[name][:draws])
                 mean, half = paired_difference(a, b)
                 differences[name] = {"difference": _rounded(mean), "ci95": _rounded(half), "larger": int((a > b).sum())}
             found.append({**dict(zip(self.names, key, strict=True)), **differences})
