@@ -39,12 +39,15 @@ class BayesFit:
     gain: Array  # (...) b of A = (I + b R^T R)^(-1/2), R the residuals
 
 
-def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None) -> BayesFit:
+def fit_bayes(
+    stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None, believed: float = 1.0
+) -> BayesFit:
     """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
 
     `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
     classes are compact, deserves less than the default, which fits frozen text encoders. `worth` (..., N) says how many
     independent examples those of a class are worth, where they are not: that is what its mean is believed by.
+    `believed` is the part of the covariance that is, see `within_class_whitening`.
 
     Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
     that do not differ), there is no whitening, no radius, and k is the prior.
@@ -57,7 +60,7 @@ def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth:
     known = (dof > 0) & (filled > 1) & stats.scattered
     safe_dof = at_least(dof, 1.0)
     v = xp.where(known, xp.sum(stats.squares, axis=-1), 1.0) / safe_dof
-    whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known)
+    whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known, believed)
     mean = whiten(stats.mean)  # (..., N, D)
 
     distance = leave_one_out(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding

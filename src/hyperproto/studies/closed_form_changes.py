@@ -1,0 +1,61 @@
+"""Two changes of the closed form `bayes`, as methods: tried, measured, and not adopted (results/relations.md).
+
+    file=src/hyperproto/studies/closed_form_changes.py
+    hyperproto compare --data fewrel --split val_wiki --encoder relation-transformer:minilm --transform unit \\
+        --method hyperproto --method $file:ShrunkByClasses --method $file:Predictive --fit bayes --shot 1 --shot 5
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hyperproto.methods import Task
+from hyperproto.methods.hyperproto import HyperProto
+from hyperproto.regions import ClassStatistics, Sphere
+from hyperproto.regions.bayes import PRIOR_CLASSES, fit_bayes, leave_one_out
+
+
+class ShrunkByClasses(HyperProto):
+    """Whitening that believes less of a covariance of few classes: 1 - a = (1 - OAS) / 2 * (N - 1) / (N - 1 + 4).
+
+    A within-class covariance of N classes is a mean of N covariances, which differ.
+    """
+
+    fits = ("bayes",)
+    knows: Any = frozenset()
+
+    def fitted(self, task: Task) -> Sphere:
+        """As `bayes`, but for the whitening."""
+        stats = ClassStatistics.of(task.support, task.support_y, task.way)
+        believed = (task.way - 1) / (task.way - 1 + PRIOR_CLASSES)
+        return Sphere(**vars(fit_bayes(stats, self.prior_ratio, believed=believed)), under_root=True)
+
+
+class Predictive(HyperProto):
+    """Scores by the posterior predictive density, whose tails are those of Student's t.
+
+    M = (1 + h) log(1 + (||A x - z||^2 - eps) / (h v (1 + r))) + log(1 + r), r = 1 / (K + k), h = 2 / (D cv^2), cv the
+    coefficient of variation of left-out squared distances to the own class. No longer linear in x. Where no example
+    can be left out, v is not known, and the measure is that of `bayes`.
+    """
+
+    fits = ("bayes",)
+    knows: Any = frozenset()
+
+    def scores(self, task: Task) -> Tensor:
+        """Minus M."""
+        task = self.placed(task)
+        sphere = self.fitted(task)
+        stats = ClassStatistics.of(task.support, task.support_y, task.way)
+        left_out = leave_one_out(stats, sphere.whiten, sphere.gain)  # type: ignore[arg-type]
+        number = torch.where(stats.count > 1, stats.count, 0.0).sum(-1).clamp(min=1)
+        mean, square = stats.sum(left_out) / number, stats.sum(left_out**2) / number
+        variation = ((square - mean**2) / mean.clamp(min=1e-12) ** 2).clamp(min=1e-6)  # (B,) cv^2
+        h = (2 / (task.query.shape[-1] * variation))[:, None, None]
+        r = (1 / (stats.count + sphere.ratio[:, None]))[:, None, :]
+        measure = sphere.measure(task.query)  # (B, Q, N)
+        v = sphere.scatter[:, None, None]
+        known = v > 0
+        inside = (measure / (h * torch.where(known, v, 1.0) * (1 + r))).clamp(min=-0.99)
+        return -torch.where(known, (1 + h) * torch.log1p(inside) + torch.log1p(r), measure)
