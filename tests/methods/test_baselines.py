@@ -78,6 +78,15 @@ def test_logistic_regression_is_the_minimum_of_its_objective(rows: int) -> None:
     torch.testing.assert_close(weights.detach()[:1], alone, rtol=1e-9, atol=1e-9)  # each episode stops by itself
 
 
+@pytest.mark.parametrize("rows", [0, 3])
+def test_without_an_example_all_classes_are_as_likely(rows: int) -> None:
+    x, mass = torch.randn(2, rows, 6), torch.zeros(2, rows, 4)
+    assert (
+        log_odds(torch.randn(2, 5, 6).double(), fit_logistic(x, balanced(mass), C=1.0)).tolist()
+        == [[[0.0] * 4] * 5] * 2
+    )
+
+
 def test_balanced_weights_are_scikit_learns() -> None:
     labels = np.array([0, 0, 0, 1, 2, 2])
     mass = torch.eye(3)[labels][None]

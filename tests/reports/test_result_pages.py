@@ -44,6 +44,15 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
     assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | **90.0** |\n" in text
     assert "a unit less the others, transform unit, paired over draws" in text
     assert "| b | -11.0 ± 1.5 |" in text
+    slow = {"shots": "1", "method": "slow", "accuracy": {**of(0.5), "draws": [0.5]}, "seconds": of(12.5)}
+    own = {"command": "python -m hyperproto.studies.intents knowledge", "pool": "absent", "reference": "a"}
+    rows = [{"shots": "1", "method": "a", "accuracy": of(0.5), "seconds": of(0.25)}, slow]
+    pairs = [{"shots": "1", "method": "slow", "accuracy": pair(0.0)}]
+    (tmp_path / "intents-hwu64.json").write_text(json.dumps({**content, **own, "results": rows, "comparisons": pairs}))
+    text = intents_page.page(tmp_path)
+    assert "## hwu64, test split: knowledge, pool `absent`\n" in text
+    assert "1,076 texts, 2 draws (slow: 1)." in text
+    assert "| a | **0.25** |\n| slow | 12.50 |" in text
 
 
 def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:

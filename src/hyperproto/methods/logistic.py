@@ -58,8 +58,9 @@ def fit_logistic(rows: Tensor, mass: Tensor, C: float) -> Tensor:
     Gradients reach the rows through steps at the solution, which leave it where it is: the derivative of a fixed point.
     """
     used = (mass > 0).any(-1).any(0)  # (R,) rows that count in any episode
-    if bool(used.any()):
-        rows, mass = rows[:, used], mass[:, used]
+    if not bool(used.any()):  # no example of any class: all are as likely
+        return rows.new_zeros(len(rows), rows.shape[-1] + 1, mass.shape[-1], dtype=torch.float64)
+    rows, mass = rows[:, used], mass[:, used]
     problem = _Problem.of(rows, mass.double(), C)
     with torch.no_grad():
         found = problem.solved()

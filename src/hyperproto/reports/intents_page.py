@@ -10,8 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1, "fit_seconds": 3, "predict_seconds": 3}
-SMALLER = ("fpr95", "ece", "log_loss", "brier", "fit_seconds", "predict_seconds")  # is better
+SECONDS = {"seconds": 2, "fit_seconds": 3, "predict_seconds": 3}
+DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1, **SECONDS}
+SMALLER = ("fpr95", "ece", "log_loss", "brier", *SECONDS)  # is better
 UNRANKED = (
     *("coverage", "accepted", "set_size", "open_classes", "strangers_accepted", "too_few", "vacuous"),
     *("expected_rejected", "expected_set_size", "left_out_rejected", "outside_rejected"),
@@ -39,10 +40,13 @@ def section(file: Path) -> Iterator[str]:
     """The tables of one file: each measure, once for every value of what is no method."""
     content = json.loads(file.read_text())
     rows = content["results"]
-    draws = len(next(value for value in rows[0].values() if isinstance(value, dict))["draws"])
-    yield f"## {content['data']}, {content['split']} split: {content['command'].split()[3]}"
+    draws = [len(next(value for value in row.values() if isinstance(value, dict))["draws"]) for row in rows]
+    fewer = sorted({f"{row['method']}: {n}" for row, n in zip(rows, draws, strict=True) if n < max(draws)})
+    said = f"{max(draws)} draws" + (f" ({'; '.join(fewer)})" if fewer else "")
+    pool = f", pool `{content['pool']}`" if content.get("pool", "all") != "all" else ""
+    yield f"## {content['data']}, {content['split']} split: {content['command'].split()[3]}{pool}"
     yield ""
-    yield f"`{content['command']}`, {content['classes']} classes, {content['texts']['test']:,} texts, {draws} draws."
+    yield f"`{content['command']}`, {content['classes']} classes, {content['texts']['test']:,} texts, {said}."
     apart = [name for name in ("transform", "kind") if name in rows[0]]
     for values in product(*(dict.fromkeys(row[name] for row in rows) for name in apart)):
         where = dict(zip(apart, values, strict=True))
