@@ -120,6 +120,30 @@ def test_the_results_of_the_readme_are_those_of_the_files() -> None:
         assert float(interval) == pytest.approx(max(100 * half for pair in pairs for _, half in pair), abs=0.05), data
 
 
+KNOWLEDGE = [  # what the files call the rows of the README
+    *("cosine prototypes", "logistic regression", "plain"),
+    *("logistic regression, name as example", "names", "self-training", "unlabelled, auto"),
+    *("self-training, name as example", "soft k-means prototypes, name as example", "names + unlabelled, auto"),
+]
+
+
+def test_what_names_and_texts_bring_is_what_the_files_say() -> None:
+    [[head, *table]] = tables(section("README.md", "Names and unlabelled texts"))
+    assert len(table) == len(KNOWLEDGE)
+    for place in (2, 3, 4):
+        [key] = re.findall(r"\]\[(.*)\]", head[place])
+        [file] = re.findall(rf"^\[{key}\]: (.*)$", read("README.md"), flags=re.MULTILINE)
+        rows = {(row["method"], row["shots"]): row["accuracy"] for row in json.loads(read(file))["results"]}
+        measured = [[f"{100 * rows[name, shots]['mean']:.1f}" for shots in ("1", "5", "unequal")] for name in KNOWLEDGE]
+        draws = [len(rows[name, "1"]["draws"]) for name in KNOWLEDGE]  # means of fewer draws are not ranked
+        most = max(draws)
+        best = [max(x) for x in zip(*(m for m, n in zip(measured, draws, strict=True) if n == most), strict=True)]
+        for cells, numbers, number in zip(table, measured, draws, strict=True):
+            bold = [f"**{x}**" if x == top and number == most else x for x, top in zip(numbers, best, strict=True)]
+            assert cells[place] == " / ".join(bold), file
+            assert ("3 draws" in cells[0]) == (number < most)
+
+
 def test_the_speed_of_the_readme_is_that_of_the_files() -> None:
     [table] = tables(section("README.md", "Speed"))
     assert len(table) == 6
