@@ -21,7 +21,7 @@ def test_a_decomposition_that_fails_in_float32_is_made_in_float64(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     linalg: Any = np.linalg if library == "numpy" else torch.linalg
-    single, true = (np.float32, linalg.eigh) if library == "numpy" else (torch.float32, linalg.eigh)
+    single, true = np.float32 if library == "numpy" else torch.float32, linalg.eigh
 
     def fails(matrix: Any) -> Any:
         if matrix.dtype == single:

@@ -47,7 +47,7 @@ def fit_bayes(
     `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
     classes are compact, deserves less than the default, which fits frozen text encoders. `worth` (..., N) says how many
     independent examples those of a class are worth, where they are not: that is what its mean is believed by.
-    `believed` is the part of the covariance that is, see `within_class_whitening`.
+    `believed`, at most 1, says how far the measured covariance counts, see `within_class_whitening`.
 
     Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
     that do not differ), there is no whitening, no radius, and k is the prior.
