@@ -42,7 +42,8 @@ TRAINED: dict[str, tuple[str, list[str]]] = {  # the row of the recipe, and what
 TEMPERATURES = {"learned": [], "1": ["method.temperature=1.0", "method.learn_temperature=false"]}
 ONLY_LEARNED = (2, 3)  # rows of TRAINED that are not trained at temperature 1
 BASELINE = ("episode centres, radii 0 (ProtoNet)", "learned", "point")
-CLOSED_FORMS: list[tuple[str, str, dict[str, Any]]] = [  # how a row is called, its fit and its option
+ClosedForm = tuple[str, str, dict[str, Any]]  # how a row is called, its fit and its option
+CLOSED_FORMS: list[ClosedForm] = [
     ("point", "point", {}),
     ("eq. 3, squared", "paper", {"radius_distance": "squared"}),
     ("eq. 3, plain", "paper", {"radius_distance": "plain"}),
@@ -95,25 +96,29 @@ def trained(
         overrides = [*changes, *TEMPERATURES[temperature], f"training.seed={seed}"]
         overrides += [f"data.spec={study.spec}"] if study.spec else []
         folder = f"runs/ablation-{name}-{number}-temperature-{temperature}-seed-{seed}"
-        with progress_bar(f"{how}, temperature {temperature}, seed {seed}") as show:
-
-            def on_step(report: Any, show: Any = show) -> None:
-                show(report.step, report.steps)
-
-            train(load_recipe(f"{study.recipe}:{row}", overrides), folder, on_step)
+        train_shown(f"{study.recipe}:{row}", overrides, folder, f"{how}, temperature {temperature}, seed {seed}")
         folders[how, temperature, seed] = folder
     return folders
 
 
-def contenders(folder: str, pool: Any) -> Iterator[Contender]:
+def train_shown(recipe: str, overrides: list[str], folder: str, title: str) -> None:
+    """Train, or go on, with a bar of its own."""
+    with progress_bar(title) as show:
+        train(load_recipe(recipe, overrides), folder, lambda report: show(report.step, report.steps))
+
+
+def contenders(folder: str, pool: Any, forms: Sequence[ClosedForm]) -> Iterator[Contender]:
     """A run's encoder with every closed form."""
     source = run_source(folder, pool)
-    for _, fit, options in CLOSED_FORMS:
+    for _, fit, options in forms:
         yield from select([source], ["hyperproto"], [fit], [], options)
 
 
 def scored(
-    study: Study, folders: dict[tuple[str, str, int], str], episodes: int
+    study: Study,
+    folders: dict[tuple[str, str, int], str],
+    episodes: int,
+    forms: Sequence[ClosedForm] = CLOSED_FORMS,
 ) -> Iterator[tuple[dict[str, Any], dict[Key, dict[int, Result]]]]:
     """Yield each column, and the results of every way to train and to score by seed."""
     encoded: dict[tuple[str, str], dict[Encoder, EncodedPool]] = {}
@@ -121,21 +126,23 @@ def scored(
     for data, split, way, shot in study.columns:
         pool = open_pool(data, split)
         if (data, split) not in found:
-            found[data, split] = {key: list(contenders(folder, pool)) for key, folder in folders.items()}
+            found[data, split] = {key: list(contenders(folder, pool, forms)) for key, folder in folders.items()}
         shape: dict[str, Any] = {"way": way, "shot": shot, "query": study.query, "seed": 0}
         drawn = make_sampler(pool, **shape).draw(episodes)
         results: dict[Key, dict[int, Result]] = {}
         vectors = encoded.setdefault((data, split), {})
         for (how, temperature, seed), own in found[data, split].items():
             scores = evaluate_contenders(own, pool, drawn, shape, vectors)
-            for (form, *_), result in zip(CLOSED_FORMS, scores, strict=True):
+            for (form, *_), result in zip(forms, scores, strict=True):
                 results.setdefault((how, temperature, form), {})[seed] = result
         yield {"data": data, "split": split, "way": way, "shot": shot}, results
 
 
-def rows(column: dict[str, Any], results: dict[Key, dict[int, Result]]) -> Iterator[dict[str, Any]]:
-    """A row for each way to train and score: means over seeds and episodes, and differences to ProtoNet, paired."""
-    base = results.get(BASELINE)
+def rows(
+    column: dict[str, Any], results: dict[Key, dict[int, Result]], baseline: Key = BASELINE
+) -> Iterator[dict[str, Any]]:
+    """A row for each way to train and score: means over seeds and episodes, and differences to one of them, paired."""
+    base = results.get(baseline)
     for key, by_seed in results.items():
         values = np.stack([result.values for result in by_seed.values()])  # (seeds, episodes)
         mean, ci95 = mean_interval(values.mean(0))
@@ -176,6 +183,21 @@ def markdown(found: Sequence[dict[str, Any]], command: str, episodes: int) -> st
     return "\n".join(["# Ablation", "", f"`{command}`", "", words, "", head, rule, *body, ""])
 
 
+def show(found: Sequence[dict[str, Any]]) -> None:
+    """Print the table."""
+    head, *body = cells(found)
+    table = Table(*head)
+    for row in body:
+        table.add_row(*row)
+    Console(width=200).print(table)
+
+
+def write_page(beside: Path, found: Sequence[dict[str, Any]], command: str, episodes: int) -> None:
+    """Write the page beside the file of its numbers."""
+    with atomic_write(beside.with_suffix(".md")) as file:
+        file.write(markdown(found, command, episodes).encode())
+
+
 def _title(row: dict[str, Any]) -> str:
     shot = row["shot"]
     return f"{row['split']} {row['way']}-way {','.join(map(str, shot)) if isinstance(shot, list) else shot}"
@@ -197,17 +219,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     study = STUDIES[options.study]
     found = [row for column, results in scored(study, folders, options.episodes) for row in rows(column, results)]
-    head, *body = cells(found)
-    table = Table(*head)
-    for row in body:
-        table.add_row(*row)
-    Console(width=200).print(table)
+    show(found)
     if options.json:
         command = command_of("ablation", arguments)
         facts = {"recipe": study.recipe, "query": study.query, "episodes": options.episodes, "seeds": options.seeds}
         write_results(options.json, {"command": command, **facts, "results": found})
-        with atomic_write(options.json.with_suffix(".md")) as file:
-            file.write(markdown(found, command, options.episodes).encode())
+        write_page(options.json, found, command, options.episodes)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,176 @@
+"""Does a loss that goes through the closed form make a better encoder than ProtoNet's? Both tuned alike.
+
+    python -m hyperproto.studies.closed_loss glyphs --seeds 0 1 2 --json results/glyphs-closed-loss.json
+
+Two losses, each trained on 5 shots and on shots of a class's own, 1 to 10: four arms, so that what the loss gives is
+told from what the shots give. Each arm tries four settings in short runs, scored on classes that are not reported: the
+recipe's temperature, a third and three times that; then, with the best of them, ProtoNet twice the learning rate and
+the closed form another prior ratio. A setting is worth what the encoder reaches by the closed form that serves it
+best, on average over the columns. The chosen settings are trained with every seed and scored once on the reported
+classes, by every closed form. Runs lie below runs/, and a killed one goes on.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hyperproto.studies import ablation
+from hyperproto.studies.ablation import HELD_OUT, STUDIES, UNEQUAL, ClosedForm, Study
+from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.training import load_recipe
+
+FORMS: list[ClosedForm] = [form for form in ablation.CLOSED_FORMS if form[1] in ("point", "unbiased", "bayes")]
+TEMPERATURES = (1 / 3, 1.0, 3.0)  # of the recipe's own
+RATE, RATIO = 2.0, 1.0  # ProtoNet's other learning rate, as a factor; the closed form's other prior ratio
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A row of the recipe and the fewest and most shots of its training episodes."""
+
+    row: str
+    shots: tuple[int, int]
+
+    @property
+    def title(self) -> str:
+        """As tables have it."""
+        fewest, most = self.shots
+        loss = "ProtoNet's loss" if self.row == "protonet" else "loss through bayes"
+        return f"{loss}, {fewest if fewest == most else f'{fewest} to {most}'} shots"
+
+
+ARMS = [Arm(row, shots) for row in ("protonet", "hyperproto-closed") for shots in ((5, 5), (1, 10))]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tuned: a factor of the recipe's temperature, a factor of its learning rate, the prior ratio."""
+
+    temperature: float = 1.0
+    rate: float = 1.0
+    prior_ratio: float = 4.0
+
+    def changes(self, recipe: str, arm: Arm) -> list[str]:
+        """As overrides of the arm's recipe."""
+        own = load_recipe(f"{recipe}:{arm.row}")
+        found = [
+            f"method.temperature={own.method.options['temperature'] * self.temperature!r}",
+            f"optim.encoder.lr={own.optim['encoder'].lr * self.rate!r}",
+            f"episodes.shot={arm.shots[0]}",
+            f"episodes.most_shots={arm.shots[1]}",
+        ]
+        return found if arm.row == "protonet" else [*found, f"method.prior_ratio={self.prior_ratio!r}"]
+
+    def other(self, arm: Arm) -> "Setting":
+        """The fourth setting of an arm."""
+        return replace(self, rate=RATE) if arm.row == "protonet" else replace(self, prior_ratio=RATIO)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is reported, what settings are chosen on, and how many steps the runs of each have."""
+
+    reported: Study
+    chosen_on: Study
+    steps: int
+    trial_steps: int
+
+
+PLANS = {
+    "glyphs": Plan(
+        STUDIES["glyphs"],
+        Study(
+            "glyphs", [("glyphs", "val", 20, 1), ("glyphs", "val", 20, 5), ("glyphs", "val", 5, [1, 1, 2, 5, 10])], 15
+        ),
+        steps=900,
+        trial_steps=300,
+    ),
+    "fewrel": Plan(
+        STUDIES["fewrel"],
+        Study("fewrel-cnn", [(HELD_OUT, "val", 5, shot) for shot in (1, 5, UNEQUAL)], 5, spec=HELD_OUT),
+        steps=1500,
+        trial_steps=400,
+    ),
+}
+
+
+def run(study: Study, arm: Arm, setting: Setting, steps: int, seed: int) -> str:
+    """Train what is missing of a run; return its folder."""
+    changes = [*setting.changes(study.recipe, arm), f"training.seed={seed}", f"training.steps={steps}"]
+    changes += [f"training.validate_every={steps}", "validation.episodes=100"]
+    changes += [f"data.spec={study.spec}"] if study.spec else []
+    words = f"{setting.temperature:.2g}-{setting.rate:.2g}-{setting.prior_ratio:.2g}"
+    name = f"{arm.row}-{arm.shots[0]}-{arm.shots[1]}-{words}-{steps}-steps-seed-{seed}"
+    folder = f"runs/closed-loss-{study.recipe}/{name}"
+    ablation.train_shown(f"{study.recipe}:{arm.row}", changes, folder, f"{arm.title}, {words}, seed {seed}")
+    return folder
+
+
+def worth(study: Study, folder: str, episodes: int) -> tuple[float, str]:
+    """What a run's encoder reaches on average over the columns, by the closed form that serves it best."""
+    by_form: dict[str, list[float]] = {}
+    for _, results in ablation.scored(study, {("", "", 0): folder}, episodes, FORMS):
+        for (*_, form), seeds in results.items():
+            by_form.setdefault(form, []).append(float(seeds[0].values.mean()))
+    return max((fmean(values), form) for form, values in by_form.items())
+
+
+def choose(plan: Plan, arm: Arm, episodes: int) -> tuple[Setting, list[dict[str, Any]]]:
+    """The best of an arm's four settings, and what each of them reached."""
+    tried: dict[Setting, tuple[float, str]] = {}
+
+    def best() -> Setting:
+        return max(tried, key=lambda setting: tried[setting][0])
+
+    def attempt(setting: Setting) -> None:
+        folder = run(plan.chosen_on, arm, setting, plan.trial_steps, seed=0)
+        tried[setting] = worth(plan.chosen_on, folder, episodes)
+
+    for temperature in TEMPERATURES:
+        attempt(Setting(temperature))
+    attempt(best().other(arm))
+    listed = [
+        {"arm": arm.title, **vars(setting), "accuracy": round(accuracy, 5), "closed_form": form}
+        for setting, (accuracy, form) in tried.items()
+    ]
+    return best(), listed
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Choose, train, score, show, and write JSON if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.closed_loss", description=__doc__)
+    parser.add_argument("study", choices=PLANS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--episodes", type=int, default=2000, help="reported; settings are chosen on 400")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there, and a page beside it")
+    options = parser.parse_args(arguments)
+    plan = PLANS[options.study]
+    chosen, tried = {}, []
+    for arm in ARMS:
+        chosen[arm], listed = choose(plan, arm, min(400, options.episodes))
+        tried += listed
+    folders = {
+        (arm.title, f"{setting.temperature:.2g} x", seed): run(plan.reported, arm, setting, plan.steps, seed)
+        for seed in options.seeds
+        for arm, setting in chosen.items()
+    }
+    baseline = (ARMS[0].title, f"{chosen[ARMS[0]].temperature:.2g} x", "point")
+    found = [
+        row
+        for column, results in ablation.scored(plan.reported, folders, options.episodes, FORMS)
+        for row in ablation.rows(column, results, baseline)
+    ]
+    ablation.show(found)
+    if options.json:
+        command = command_of("closed_loss", arguments)
+        facts = {"recipe": plan.reported.recipe, "query": plan.reported.query, "episodes": options.episodes}
+        facts |= {"seeds": options.seeds, "steps": plan.steps, "trial_steps": plan.trial_steps, "tried": tried}
+        write_results(options.json, {"command": command, **facts, "results": found})
+        ablation.write_page(options.json, found, command, options.episodes)
+
+
+if __name__ == "__main__":
+    main()
