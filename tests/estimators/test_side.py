@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.confidence import DOUBT, support_temperature
 from hyperproto.regions import Sphere
 from tests.estimators.conftest import assert_equal_models
 from tests.estimators.test_storage import forge, put
@@ -213,6 +214,49 @@ def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: Any,
         assert again.temperature_ > 0
         again.partial_fit(np.eye(1, DIM) * 9, ["new"])  # which no cluster is of
         assert again.predict(np.eye(1, DIM) * 9).tolist() == ["new"]
+
+
+ALONE, ALONE_Y = drawn(1, 5)
+
+
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize(
+    ("examples", "known"),
+    [
+        ((ALONE, ALONE_Y), {}),
+        ((ALONE, ALONE_Y), {"names": NAMES}),
+        ((ALONE[:3], ALONE_Y[:3]), {"names": NAMES}),
+        ((None, None), {"names": NAMES}),
+    ],
+)
+def test_where_no_example_can_be_left_out_rows_make_few_surer(
+    make: Any, refine: Any, examples: Any, known: Any
+) -> None:
+    without = make().fit(*examples, **known)
+    model = make(refine=refine).fit(*examples, **known, unlabelled=ROWS)
+    inside = model._model()
+    prior = model.prior_ratio, model.feature_transform != "none", inside.posterior_centers
+    by_examples = support_temperature(inside.left_out, inside.region, inside.form, *prior)
+    no_surer = (model.temperature_ / by_examples ** (1 - DOUBT)) ** (1 / DOUBT)
+    model.set_params(temperature=no_surer)
+    assert model.predict_proba(ROWS).max(1).mean() == pytest.approx(without.predict_proba(ROWS).max(1).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("refine", [False, "auto"])
+def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path, refine: Any) -> None:
+    model = make(refine=refine).fit(ALONE, ALONE_Y, names=NAMES, unlabelled=ROWS)
+    model.save(tmp_path)
+    again = HypersphereClassifier.load(tmp_path)
+    assert again.temperature_ == model.temperature_
+    assert_equal_models(again, model, Q, 1e-9)
+    assert_equal_models(pickle.loads(pickle.dumps(again)), model, Q, 1e-9)
+    again.save(tmp_path / "again")
+    assert HypersphereClassifier.load(tmp_path / "again").temperature_ == model.temperature_
+    again.partial_fit(TEST[:5], TEST_Y[:5])  # now examples can be left out
+    assert again.temperature_ != model.temperature_
+    forge(tmp_path, tensors=put("row_temperature", 0, 0.0))
+    with pytest.raises(DataError, match=r"a cluster is worth less than nothing, or a temperature is not above 0"):
+        HypersphereClassifier.load(tmp_path)
 
 
 def test_without_the_rows_no_more_can_be_added_or_merged(tmp_path: Path) -> None:

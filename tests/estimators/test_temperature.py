@@ -8,7 +8,15 @@ import pytest
 from scipy.special import log_softmax
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.confidence import PSEUDO_WEIGHT, WIDEST, fit_temperature, pseudo_examples, spread_ratio
+from hyperproto.estimators.confidence import (
+    PSEUDO_WEIGHT,
+    WIDEST,
+    fit_temperature,
+    matched_temperature,
+    mean_confidence,
+    pseudo_examples,
+    spread_ratio,
+)
 from hyperproto.regions.left_out import left_out_measures
 from tests.estimators.conftest import SETTINGS, blobs
 from tests.estimators.test_left_out import refitted
@@ -46,6 +54,24 @@ def imagined_by_loops(x: Any, y: Any, ratio: Any, unit: Any) -> Any:
                 row = expected + math.sqrt(about / of_mean) * (mean[j] - middle)
                 found.append((row / np.linalg.norm(row) if unit else row, n, j))
     return found
+
+
+@pytest.mark.parametrize("confidence", [0.3, 0.6, 0.95])
+def test_the_temperature_of_a_confidence(confidence: float) -> None:
+    measures = np.random.default_rng(0).normal(size=(30, 4)) + 3
+    found = matched_temperature(measures, confidence)
+    likeliest = [max(np.exp(-row / found) / np.exp(-row / found).sum()) for row in measures]
+    assert np.mean(likeliest) == pytest.approx(confidence)
+    assert mean_confidence(measures, found) == pytest.approx(confidence)
+    assert matched_temperature(1000 * measures + 7, confidence) == pytest.approx(1000 * found)
+
+
+def test_a_confidence_that_no_temperature_gives() -> None:
+    measures = np.random.default_rng(0).normal(size=(30, 4))
+    spread = (measures - measures.min(1, keepdims=True)).mean()
+    assert matched_temperature(measures, 0.1) == pytest.approx(WIDEST * spread)  # chance is 0.25
+    assert matched_temperature(measures, 1.0) == pytest.approx(spread / WIDEST)
+    assert matched_temperature(np.ones((30, 4)), 0.5) == 1
 
 
 @pytest.mark.parametrize("target", [0.55, 0.8, 0.99])

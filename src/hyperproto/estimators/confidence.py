@@ -5,7 +5,8 @@ out, and to a few pseudo-examples that regularise it while few classes have a se
 classes is k times that between them, a fresh example of a class of K examples with mean z is expected at
 m + K / (K + k) (z - m), m being the middle of the means, and scatters about that with variance v (1 + 1 / (K + k)). The
 direction is not known, so that from m to another class's mean is taken, at the right length, and that class does not
-compete.
+compete. Unlabelled rows draw clusters apart, of which pseudo-examples know nothing: where no example can be left out,
+the temperature goes most of the way to the one by which the rows, as measured on themselves, make nobody surer.
 
 **Threshold**, by conformal prediction. The score of x and class n is its distance to the mean of the class in units of
 the class's scale. The support, each example left out, says how large the scores of genuine examples are, and a
@@ -35,6 +36,7 @@ LEAST_JUDGED = 100  # evenly spaced examples, and pseudo-examples, however many 
 MOST_PSEUDO_SCORES = 500_000  # pseudo-examples times classes, where a class has more than one
 BLOCK = 1 << 18  # scores that are worked on at once
 PSEUDO_WEIGHT = 2.0  # how many examples the pseudo-examples count for; chosen on FewRel's validation sets
+DOUBT = 0.75  # how far, in log T, it goes that way; chosen on HWU64's valid texts
 WIDEST = 1e4  # the temperature lies within this factor of the spread of the measure
 VACUOUS = 0.05  # the share of strangers rejected up to which a coverage is, or half of what it lets genuine ones be
 ROUNDING = 1e-9
@@ -75,14 +77,14 @@ def _judged(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indice
     """The examples that can be left out, or evenly spaced ones that stand for all: measures (n, N) and weights."""
     stats = left_out.stats
     alike = np.flatnonzero(left_out.has_siblings)
-    index = _evenly_spaced(alike, len(stats.count))
+    index = evenly_spaced(alike, len(stats.count))
     weights = stats.weights[index]
     if len(index) < len(alike):
         weights = weights * (stats.weights[alike].sum() / weights.sum())
     return index, left_out_measures(left_out, region, form, index, fair=True), weights
 
 
-def _evenly_spaced(examples: Indices, way: int) -> Indices:
+def evenly_spaced(examples: Indices, way: int) -> Indices:
     """All of the examples, or as many as stand for them."""
     return examples[:: max(1, math.ceil(len(examples) / number_judged(way)))]
 
@@ -142,6 +144,30 @@ def fit_temperature(
     if slope(high) <= 0:
         return spread / WIDEST
     return spread * math.exp(-brentq(slope, low, high, xtol=1e-8))
+
+
+def matched_temperature(measures: Doubles, confidence: float) -> float:
+    """The T for which the likeliest class has this probability on average over the rows of measures (R, N)."""
+    gap = measures - measures.min(axis=1, keepdims=True)
+    spread = float(gap.mean())
+    if spread == 0:
+        return 1.0  # every class is measured alike: any temperature gives chance
+
+    def surer(log_beta: float) -> float:
+        return mean_confidence(gap, spread * math.exp(-log_beta)) - confidence
+
+    low, high = -math.log(WIDEST), math.log(WIDEST)
+    if surer(low) >= 0:
+        return spread * WIDEST
+    if surer(high) <= 0:
+        return spread / WIDEST
+    return spread * math.exp(-brentq(surer, low, high, xtol=1e-8))
+
+
+def mean_confidence(measures: Doubles, temperature: float) -> float:
+    """The probability of the likeliest class, on average over the rows of measures (R, N)."""
+    gap = measures - measures.min(axis=1, keepdims=True)
+    return float((1 / np.exp(-gap / temperature).sum(axis=1)).mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,7 +396,7 @@ def plausible_sets(conformal: Conformal, thresholds: Doubles) -> PlausibleSets:
 
     def numbers(examples: Indices) -> tuple[Doubles, Doubles, Indices]:
         """Of the own class (n,), 0 or 1, and of the others (n,)."""
-        index = _evenly_spaced(examples, way)
+        index = evenly_spaced(examples, way)
         own, others = np.empty(len(index)), np.empty(len(index))
         size = max(1, BLOCK // way)
         for start in range(0, len(index), size):

@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.confidence import (
+    DOUBT,
     Conformal,
     Expected,
     class_scales,
     enough,
+    evenly_spaced,
     left_out_accuracy,
+    matched_temperature,
+    mean_confidence,
     plausible_sets,
     support_temperature,
 )
@@ -168,12 +172,17 @@ class Model:
     def region(self) -> Region:
         """The fitted region; a cone that needs no examples has no extent here."""
         region: Any = self.form.fit(self.stats if self.centered or self.form.needs_examples else self.moments)
-        learned = self.memory.side.learned
-        if learned is not None and self.form.mode == "bayes":
+        learned = self._learned
+        if learned is not None:
             if learned.head is not None:
                 region = replace(region, center=learned.head[0], bias_radius=learned.head[1], is_refined=True)
             region = replace(region, folds=learned.folds)
         return region  # type: ignore[no-any-return]
+
+    @property
+    def _learned(self) -> Learned | None:
+        """What unlabelled rows had come to when the model was stored without them, where the form can use it."""
+        return self.memory.side.learned if self.form.mode == "bayes" else None
 
     def learned(self) -> Learned | None:
         """What unlabelled rows came to, for a model that is stored without them; None if there are none."""
@@ -185,7 +194,8 @@ class Model:
         each = zip(self.classes.tolist(), zip(mean, clusters.worth.tolist(), strict=True), strict=True)
         folds = region.heads_left_out(self.left_out, self.form) if self.left_out.has_siblings.any() else None
         head = (region.center, region.bias_radius) if region.is_refined else None
-        return Learned(dict(each), float(clusters.spread), float(clusters.dim), head, folds)
+        sure = self._temperature if self._rows_decide else None
+        return Learned(dict(each), float(clusters.spread), float(clusters.dim), head, folds, sure)
 
     @property
     def region_in_place(self) -> Region:
@@ -222,9 +232,32 @@ class Model:
                 "temperature='auto' is fitted to the examples, and store_support=False keeps none; "
                 "give temperature a number, or set store_support=True"
             )
+        if self._learned is not None and self._learned.temperature is not None:
+            return self._learned.temperature
+        return self._temperature
+
+    @cached_property
+    def _temperature(self) -> float:
+        """Fitted to the examples, and to the unlabelled rows where no example can be left out."""
         directions = self.centered or self.memory.unit
         prior = self.parameters["prior_ratio"], directions, self.posterior_centers
-        return support_temperature(self.left_out, self.region, self.form, *prior)
+        found = support_temperature(self.left_out, self.region, self.form, *prior)
+        return found ** (1 - DOUBT) * self._no_surer() ** DOUBT if self._rows_decide else found
+
+    @property
+    def _rows_decide(self) -> bool:
+        """Whether there are unlabelled rows to be sure of, and no example can be left out to tell how far."""
+        return "unlabelled" in self.form.options and not self.left_out.has_siblings.any() and len(self.classes) > 1
+
+    def _no_surer(self) -> float:
+        """The temperature that leaves the model as sure of the unlabelled rows as one that does not have them."""
+        side = replace(self.memory.side, unlabelled=None)
+        form = replace(self._plain_form, options={**self._plain_form.options, "refine": False})
+        without = Model(replace(self.memory, side=side), form, self.parameters)
+        rows = self.form.options["unlabelled"]
+        rows = rows[evenly_spaced(np.arange(len(rows)), len(self.classes))]
+        before, now = (model.measure(rows).astype(np.float64) for model in (without, self))
+        return matched_temperature(now, mean_confidence(before, without._temperature))
 
     @cached_property
     def scale(self) -> Doubles:

@@ -29,13 +29,14 @@ FIXED = (
 
 @dataclass(eq=False)
 class Learned:
-    """What unlabelled rows came to. Clusters stay; a refined head and its folds hold until an example changes."""
+    """What unlabelled rows came to. Clusters stay; head, folds and temperature hold until an example changes."""
 
     clusters: dict[Any, tuple[Doubles, float]]  # by label: mean (D,) and worth
     spread: float
     dim: float
     head: tuple[Doubles, Doubles] | None = None  # center (N, D), bias_radius (N,), in the order of the labels
     folds: Folds | None = None
+    temperature: float | None = None  # where the rows decide it
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class SideInformation:
     def changed(self) -> None:
         """An example came or went: a head that was stored without its rows holds no more."""
         if self.learned is not None:
-            self.learned.head = self.learned.folds = None
+            self.learned.head = self.learned.folds = self.learned.temperature = None
 
     def check_mergeable(self, other: "SideInformation") -> None:
         """Refuse to join clusters whose rows are not known with rows or other clusters."""
@@ -162,6 +163,8 @@ class SideInformation:
                 tensors |= {"head_center": learned.head[0], "head_radius": learned.head[1]}
             if learned.folds is not None:
                 tensors |= {f"fold_{name}": part for name, part in vars(learned.folds).items()}
+            if learned.temperature is not None:
+                tensors["row_temperature"] = np.array([learned.temperature])
         return tensors
 
     def take_tensors(self, tensors: Mapping[str, NDArray[Any]], labels: Sequence[Any]) -> None:
@@ -179,3 +182,5 @@ class SideInformation:
                 self.learned.head = tensors["head_center"], tensors["head_radius"]
             if "fold_fold" in tensors:
                 self.learned.folds = Folds(*(tensors[f"fold_{name}"] for name in ("fold", "weights", "bias")))
+            if "row_temperature" in tensors:
+                self.learned.temperature = float(tensors["row_temperature"][0])

@@ -37,7 +37,8 @@ AGAIN = "take it from a copy, or fit and save again"
 LONGEST_WAIT = 600.0  # seconds for which a writer waits for others
 CLUSTERS = {"cluster_mean", "cluster_worth", "cluster_rows"}
 HEADS, FOLDS = {"head_center", "head_radius"}, {"fold_fold", "fold_weights", "fold_bias"}
-SIDE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS}
+SURE = {"row_temperature"}
+SIDE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS, *SURE}
 STATISTICS, EXAMPLES = ("count", "mean", "squares"), ("rows", "slots", "weights", "numbers", "given")
 ROUNDING, LOOSE_ROUNDING = 1e-6, 1e-4  # of statistics that were updated many times; of squares, from float32 rows
 Tensors = Mapping[str, NDArray[Any]]
@@ -231,7 +232,7 @@ def _side_problems(side: Tensors, way: int, size: int, tensors: Tensors, unit: b
     for group in ({"names", "named", "declared"}, CLUSTERS, HEADS, FOLDS):
         if group & {*side} and not group <= {*side}:
             yield f"holds {', '.join(sorted(group & {*side}))} without {', '.join(sorted(group - {*side}))}"
-    if ((HEADS | FOLDS) & {*side} and not {*side} >= CLUSTERS) or ("unlabelled" in side and CLUSTERS & {*side}):
+    if ((HEADS | FOLDS | SURE) & {*side} and not {*side} >= CLUSTERS) or ("unlabelled" in side and CLUSTERS & {*side}):
         yield "holds clusters beside unlabelled rows, or a head without either"
     number, rows = (*side.get("named", np.empty(0)).shape, 0)[0], (*side.get("unlabelled", np.empty(0)).shape, 0)[0]
     examples, folds = (
@@ -241,7 +242,7 @@ def _side_problems(side: Tensors, way: int, size: int, tensors: Tensors, unit: b
     shapes: dict[str, tuple[int, ...]] = {"names": (number, size), "named": (number,), "declared": (number,)}
     shapes |= {"unlabelled": (rows, size), "cluster_mean": (way, size), "cluster_worth": (way,), "cluster_rows": (2,)}
     shapes |= {"head_center": (way, size), "head_radius": (way,), "fold_fold": (examples,)}
-    shapes |= {"fold_weights": (folds, size, way), "fold_bias": (folds, way)}
+    shapes |= {"fold_weights": (folds, size, way), "fold_bias": (folds, way), "row_temperature": (1,)}
     for name, tensor in side.items():
         kinds = "i8" if name in ("named", "declared", "fold_fold") else "f4 f8" if name == "unlabelled" else "f8"
         if tensor.shape != shapes[name] or not tensor.size or tensor.dtype.str[1:] not in kinds.split():
@@ -260,8 +261,9 @@ def _side_problems(side: Tensors, way: int, size: int, tensors: Tensors, unit: b
             or not np.isin(side["declared"], (0, 1)).all()
         ):
             yield "names classes that there are not, or one twice"
-    if "cluster_mean" in side and ((side["cluster_worth"] < 0).any() or (side["cluster_rows"] < 0).any()):
-        yield "a cluster is worth less than nothing"
+    least = {"cluster_worth": 0.0, "cluster_rows": 0.0, "row_temperature": np.finfo(np.float64).tiny}
+    if any((side[name] < bound).any() for name, bound in least.items() if name in side):
+        yield "a cluster is worth less than nothing, or a temperature is not above 0"
     if "fold_fold" in side and ((side["fold_fold"] < 0) | (side["fold_fold"] >= folds)).any():
         yield "an example is in a fold that there is not"
 
