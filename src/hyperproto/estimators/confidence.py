@@ -17,6 +17,7 @@ with plain means and scatter, for every region and mode: leaving one out is then
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -138,12 +139,17 @@ def fit_temperature(
         """d loss / d beta at inverse temperature beta."""
         return float(wanted - weights @ np.concatenate([expected(part, log_beta) for part in parts]))
 
+    return _where_zero(slope, spread)
+
+
+def _where_zero(rising: Callable[[float], float], spread: float) -> float:
+    """The temperature, within WIDEST of the spread, where a function of log(spread / T) that rises comes to 0."""
     low, high = -math.log(WIDEST), math.log(WIDEST)
-    if slope(low) >= 0:
+    if rising(low) >= 0:
         return spread * WIDEST
-    if slope(high) <= 0:
+    if rising(high) <= 0:
         return spread / WIDEST
-    return spread * math.exp(-brentq(slope, low, high, xtol=1e-8))
+    return spread * math.exp(-brentq(rising, low, high, xtol=1e-8))
 
 
 def matched_temperature(measures: Doubles, confidence: float) -> float:
@@ -156,12 +162,7 @@ def matched_temperature(measures: Doubles, confidence: float) -> float:
     def surer(log_beta: float) -> float:
         return mean_confidence(gap, spread * math.exp(-log_beta)) - confidence
 
-    low, high = -math.log(WIDEST), math.log(WIDEST)
-    if surer(low) >= 0:
-        return spread * WIDEST
-    if surer(high) <= 0:
-        return spread / WIDEST
-    return spread * math.exp(-brentq(surer, low, high, xtol=1e-8))
+    return _where_zero(surer, spread)
 
 
 def mean_confidence(measures: Doubles, temperature: float) -> float:
