@@ -85,14 +85,14 @@ PLANS = {
         Study(
             "glyphs", [("glyphs", "val", 20, 1), ("glyphs", "val", 20, 5), ("glyphs", "val", 5, [1, 1, 2, 5, 10])], 15
         ),
-        steps=900,
+        steps=600,
         trial_steps=300,
     ),
     "fewrel": Plan(
         STUDIES["fewrel"],
         Study("fewrel-cnn", [(HELD_OUT, "val", 5, shot) for shot in (1, 5, UNEQUAL)], 5, spec=HELD_OUT),
-        steps=1500,
-        trial_steps=400,
+        steps=1200,
+        trial_steps=300,
     ),
 }
 
