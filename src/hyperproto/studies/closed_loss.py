@@ -91,7 +91,7 @@ PLANS = {
     "fewrel": Plan(
         STUDIES["fewrel"],
         Study("fewrel-cnn", [(HELD_OUT, "val", 5, shot) for shot in (1, 5, UNEQUAL)], 5, spec=HELD_OUT),
-        steps=1200,
+        steps=1500,
         trial_steps=300,
     ),
 }
