@@ -17,10 +17,10 @@ PROTONET, CLOSED = Arm("protonet", (5, 5)), Arm("hyperproto-closed", (1, 10))
 def test_every_setting_is_a_recipe(recipe: str) -> None:
     for arm in ARMS:
         own = load_recipe(f"{recipe}:{arm.row}")
-        setting = Setting(temperature=3.0).other(arm)
+        setting = Setting(temperature=3.0, rate=2.0, prior_ratio=1.0)
         changed = load_recipe(f"{recipe}:{arm.row}", setting.changes(recipe, arm))
         assert changed.method.options["temperature"] == 3 * own.method.options["temperature"]
-        assert changed.optim["encoder"].lr == own.optim["encoder"].lr * (2 if arm.row == "protonet" else 1)
+        assert changed.optim["encoder"].lr == 2 * own.optim["encoder"].lr
         assert changed.method.options.get("prior_ratio") == (None if arm.row == "protonet" else 1.0)
         assert changed.episodes is not None
         assert (changed.episodes.shot, changed.episodes.most_shots) == arm.shots
@@ -33,18 +33,19 @@ def test_settings_are_chosen_on_classes_that_are_not_reported() -> None:
     assert PLANS["fewrel"].chosen_on.spec == "fewrel:,holdout=16"  # nor trained on
 
 
-@pytest.mark.parametrize(
-    ("arm", "fourth"), [(PROTONET, Setting(3.0, rate=2.0)), (CLOSED, Setting(3.0, prior_ratio=1.0))]
-)
+@pytest.mark.parametrize(("arm", "last"), [(PROTONET, {"rate": 4.0}), (CLOSED, {"prior_ratio": 1.0})])
 @pytest.mark.parametrize("helps", [True, False])
-def test_the_fourth_setting_goes_on_from_the_best_of_three(
-    arm: Arm, fourth: Setting, helps: bool, monkeypatch: pytest.MonkeyPatch
+def test_each_setting_goes_on_from_the_best_so_far(
+    arm: Arm, last: dict[str, float], helps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached = {Setting(1 / 3): 0.7, Setting(1.0): 0.8, Setting(3.0): 0.9, fourth: 0.95 if helps else 0.85}
+    fourth = Setting(3.0, rate=2.0)
+    best = fourth if helps else Setting(3.0)
+    fifth = replace(best, **last)
+    reached = {Setting(1 / 3): 0.7, Setting(1.0): 0.8, Setting(3.0): 0.9, fourth: 0.95 if helps else 0.85, fifth: 0.6}
     monkeypatch.setattr(closed_loss, "run", lambda study, arm, setting, steps, seed: setting)
     monkeypatch.setattr(closed_loss, "worth", lambda study, setting, episodes: (reached[setting], "bayes"))
     chosen, tried = closed_loss.choose(PLANS["glyphs"], arm, 400)
-    assert chosen == (fourth if helps else Setting(3.0))
+    assert chosen == best
     assert [row["accuracy"] for row in tried] == list(reached.values())
     assert {row["arm"] for row in tried} == {arm.title}
 
@@ -64,12 +65,12 @@ def test_the_glyphs_in_small(
     closed_loss.main(command)
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["command"] == "python -m hyperproto.studies.closed_loss " + " ".join(command)
-    assert len(found["tried"]) == 8
+    assert len(found["tried"]) == 10
     assert [(row["trained"], row["closed_form"]) for row in found["results"]] == [
         (arm.title, form) for arm in (PROTONET, CLOSED) for form in ("point", "unbiased", "bayes")
     ]
     base = found["results"][0]
     assert (base["difference"], base["difference_ci95"]) == (0, 0)
-    assert len(list((tmp_path / "runs/closed-loss-glyphs").iterdir())) == 8 + 4
+    assert len(list((tmp_path / "runs/closed-loss-glyphs").iterdir())) == 10 + 4
     assert "loss through bayes, 1 to 10 shots" in capsys.readouterr().out
     assert "loss through bayes, 1 to 10 shots" in (tmp_path / "found.md").read_text()
