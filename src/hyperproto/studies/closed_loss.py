@@ -3,11 +3,11 @@
     python -m hyperproto.studies.closed_loss glyphs --seeds 0 1 2 --json results/glyphs-closed-loss.json
 
 Two losses, each trained on 5 shots and on shots of a class's own, 1 to 10: four arms, so that what the loss gives is
-told from what the shots give. Each arm tries five settings in short runs, scored on classes that are not reported: the
+told from what the shots give. Each arm tries a few settings in short runs, scored on classes that are not reported: the
 recipe's temperature, a third and three times that; with the best of them twice the learning rate; and with the best of
-those ProtoNet four times the rate, the closed form another prior ratio. A setting is worth what the encoder reaches by
-the closed form that serves it best, on average over the columns. The chosen settings are trained with every seed and
-scored once on the reported classes, by every closed form. Runs lie below runs/, and a killed one goes on.
+those, if the loss has one, another prior ratio. A setting is worth what the encoder reaches by the closed form that
+serves it best, on average over the columns. The chosen settings are trained with every seed and scored on the reported
+classes, by every closed form. Runs lie below runs/, and a killed one goes on.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from hyperproto.training import load_recipe
 FORMS: list[ClosedForm] = [form for form in ablation.CLOSED_FORMS if form[1] in ("point", "unbiased", "bayes")]
 TEMPERATURES = (1 / 3, 1.0, 3.0)  # of the recipe's own
 FASTER: dict[str, float] = {"rate": 2.0}
-LAST: dict[str, dict[str, float]] = {"protonet": {"rate": 4.0}, "hyperproto-closed": {"prior_ratio": 1.0}}
+CHANGES = {"protonet": [FASTER], "hyperproto-closed": [FASTER, {"prior_ratio": 1.0}]}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def worth(study: Study, folder: str, episodes: int) -> tuple[float, str]:
 
 
 def choose(plan: Plan, arm: Arm, episodes: int) -> tuple[Setting, list[dict[str, Any]]]:
-    """The best of an arm's five settings, and what each of them reached."""
+    """The best of an arm's settings, and what each of them reached."""
     tried: dict[Setting, tuple[float, str]] = {}
 
     def best() -> Setting:
@@ -128,7 +128,7 @@ def choose(plan: Plan, arm: Arm, episodes: int) -> tuple[Setting, list[dict[str,
 
     for temperature in TEMPERATURES:
         attempt(Setting(temperature))
-    for change in (FASTER, LAST[arm.row]):
+    for change in CHANGES[arm.row]:
         attempt(replace(best(), **change))
     listed = [
         {"arm": arm.title, **vars(setting), "accuracy": round(accuracy, 5), "closed_form": form}
