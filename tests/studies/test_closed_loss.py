@@ -72,4 +72,6 @@ def test_the_glyphs_in_small(
     assert (base["difference"], base["difference_ci95"]) == (0, 0)
     assert len(list((tmp_path / "runs/closed-loss-glyphs").iterdir())) == 9 + 4
     assert "loss through bayes, 1 to 10 shots" in capsys.readouterr().out
-    assert "loss through bayes, 1 to 10 shots" in (tmp_path / "found.md").read_text()
+    page = (tmp_path / "found.md").read_text()
+    assert page.startswith("# A loss through the closed form\n")
+    assert "loss through bayes, 1 to 10 shots" in page

@@ -175,12 +175,12 @@ def cells(found: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [head, *([*key, *(own.get(column, "") for column in columns)] for key, own in by_key.items())]
 
 
-def markdown(found: Sequence[dict[str, Any]], command: str, episodes: int) -> str:
+def markdown(found: Sequence[dict[str, Any]], command: str, episodes: int, title: str = "Ablation") -> str:
     """The table as a page."""
     head, *body = ("| " + " | ".join(row) + " |" for row in cells(found))
     rule = "| --- " * len(cells(found)[0]) + "|"
     words = f"Accuracy in %, {episodes} paired episodes; in brackets the standard deviation over training seeds."
-    return "\n".join(["# Ablation", "", f"`{command}`", "", words, "", head, rule, *body, ""])
+    return "\n".join([f"# {title}", "", f"`{command}`", "", words, "", head, rule, *body, ""])
 
 
 def show(found: Sequence[dict[str, Any]]) -> None:
@@ -192,10 +192,10 @@ def show(found: Sequence[dict[str, Any]]) -> None:
     Console(width=200).print(table)
 
 
-def write_page(beside: Path, found: Sequence[dict[str, Any]], command: str, episodes: int) -> None:
+def write_page(beside: Path, page: str) -> None:
     """Write the page beside the file of its numbers."""
     with atomic_write(beside.with_suffix(".md")) as file:
-        file.write(markdown(found, command, episodes).encode())
+        file.write(page.encode())
 
 
 def _title(row: dict[str, Any]) -> str:
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command = command_of("ablation", arguments)
         facts = {"recipe": study.recipe, "query": study.query, "episodes": options.episodes, "seeds": options.seeds}
         write_results(options.json, {"command": command, **facts, "results": found})
-        write_page(options.json, found, command, options.episodes)
+        write_page(options.json, markdown(found, command, options.episodes))
 
 
 if __name__ == "__main__":

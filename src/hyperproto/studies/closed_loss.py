@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hyperproto.regions import PRIOR_RATIO
 from hyperproto.studies import ablation
 from hyperproto.studies.ablation import HELD_OUT, STUDIES, UNEQUAL, ClosedForm, Study
 from hyperproto.studies.result_files import command_of, write_results
@@ -52,7 +53,7 @@ class Setting:
 
     temperature: float = 1.0
     rate: float = 1.0
-    prior_ratio: float = 4.0
+    prior_ratio: float = PRIOR_RATIO
 
     def changes(self, recipe: str, arm: Arm) -> list[str]:
         """As overrides of the arm's recipe."""
@@ -101,7 +102,7 @@ def run(study: Study, arm: Arm, setting: Setting, steps: int, seed: int) -> str:
     changes += [f"data.spec={study.spec}"] if study.spec else []
     words = f"{setting.temperature:.2g}-{setting.rate:.2g}-{setting.prior_ratio:.2g}"
     name = f"{arm.row}-{arm.shots[0]}-{arm.shots[1]}-{words}-{steps}-steps-seed-{seed}"
-    folder = f"runs/closed-loss-{study.recipe}/{name}"
+    folder = f"runs/closed-loss-{study.recipe}/{name}{'-held-out' if study.spec else ''}"
     ablation.train_shown(f"{study.recipe}:{arm.row}", changes, folder, f"{arm.title}, {words}, seed {seed}")
     return folder
 
@@ -167,7 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         facts = {"recipe": plan.reported.recipe, "query": plan.reported.query, "episodes": options.episodes}
         facts |= {"seeds": options.seeds, "steps": plan.steps, "trial_steps": plan.trial_steps, "tried": tried}
         write_results(options.json, {"command": command, **facts, "results": found})
-        ablation.write_page(options.json, found, command, options.episodes)
+        page = ablation.markdown(found, command, options.episodes, "A loss through the closed form")
+        ablation.write_page(options.json, page)
 
 
 if __name__ == "__main__":
