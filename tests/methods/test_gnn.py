@@ -155,7 +155,38 @@ def test_layer_norm_keeps_queries_apart_in_training_and_batch_norm_mixes_them() 
         assert torch.allclose(method(task)[:, :1], method(one), atol=1e-5) == apart
 
 
-def test_batch_norm_in_training_reads_the_edges_of_every_graph() -> None:
+def released_training_scores(method: GNN, task: Task) -> Tensor:
+    """Score in training mode as the released code does: every layer sees all V x V edges of all graphs at once."""
+    support = torch.cat([task.support, task.members()], -1)[:, None].expand(-1, task.query.shape[1], -1, -1)
+    query = torch.cat([task.query, task.query.new_zeros(*task.query.shape[:2], task.way)], -1)
+    z = torch.cat([query[:, :, None], support], 2).flatten(0, 1)  # (graphs, V, F)
+    itself = torch.eye(z.shape[1], dtype=torch.bool)
+    for edge, node in zip(method.edges, [*method.nodes, None], strict=True):
+        x = (z[:, :, None] - z[:, None]).abs()  # (graphs, V, V, F)
+        for part in edge.children():
+            x = F.batch_norm(x.movedim(-1, 1), None, None, training=True).movedim(1, -1) if is_norm(part) else part(x)
+        shares = x[..., 0].masked_fill(itself, -torch.inf).softmax(-1)
+        joined = torch.cat([z, shares @ z], -1)
+        if node is None:
+            scores: Tensor = method.readout(joined[:, 0])
+            return scores.view(*task.query.shape[:2], task.way)
+        linear, _, activation = node.children()
+        out = F.batch_norm(linear(joined).flatten(0, 1), None, None, training=True).view(*z.shape[:2], -1)
+        z = torch.cat([z, activation(out)], -1)
+    raise AssertionError("the last layer returns")
+
+
+def is_norm(part: nn.Module) -> bool:
+    return isinstance(part, nn.BatchNorm1d)
+
+
+def test_batch_norm_in_training_is_the_released_one_over_all_edges() -> None:
+    task = make_task(counts=(2, 2, 2), queries=2, batch=2)
+    method = build(norm="batch").train()
+    torch.testing.assert_close(method(task), released_training_scores(method, task), rtol=1e-3, atol=1e-4)
+
+
+def test_running_statistics_count_every_edge_as_the_released_code_does() -> None:
     task = make_task(counts=(1, 1, 1), queries=2, batch=1)
     method = build(norm="batch").train()
     method(task)
@@ -164,9 +195,11 @@ def test_batch_norm_in_training_reads_the_edges_of_every_graph() -> None:
     edges = []
     for query in task.query[0]:
         graph = torch.stack([torch.cat([query, torch.zeros(WAY)]), *nodes])
-        edges += [(graph[u] - graph[v]).abs() for u in range(4) for v in range(4) if u != v]
-    mean = linear(torch.stack(edges)).mean(0)
-    torch.testing.assert_close(norm.get_buffer("running_mean"), 0.1 * mean.detach(), rtol=1e-4, atol=1e-5)
+        edges += [(graph[u] - graph[v]).abs() for u in range(4) for v in range(4)]
+    inputs = linear(torch.stack(edges)).detach()
+    assert norm.get_buffer("num_batches_tracked") == 1
+    torch.testing.assert_close(norm.get_buffer("running_mean"), 0.1 * inputs.mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.get_buffer("running_var"), 0.9 + 0.1 * inputs.var(0), rtol=1e-4, atol=1e-5)
 
 
 def test_batch_norm_refuses_to_train_on_padding() -> None:

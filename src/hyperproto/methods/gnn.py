@@ -27,8 +27,9 @@ class GNN(Method):
     the query is its score of each class. It serves the number of classes that it was trained with, and any shots.
 
     The label of the query is 0 in each channel (`query_label="zero"`, the released code) or 1/N ("uniform", the text).
-    Released is `norm="batch"`, over all nodes and edges of a training step, here without the edges of a node to itself.
-    With `norm="layer"`, over the channels of one node or edge, queries and episodes do not mix in training.
+    Released is `norm="batch"`: statistics over all nodes and all V x V edges of a training step, each edge in both
+    directions and each node's edge to itself included. With `norm="layer"`, over the channels of one node or edge,
+    queries and episodes do not mix in training.
     """
 
     traits = frozenset({"any-shot", "unequal-shots"})
@@ -77,33 +78,39 @@ class GNN(Method):
         label = 1 / way if self.query_label == "uniform" else 0.0
         query = torch.cat([query, query.new_full((batch, queries, way), label)], -1)  # (B, Q, F)
         support = support[:, None]  # (B, 1, S, F): at first the same in every graph
-        if self.norm == "batch" and self.training:
-            support = support.expand(-1, queries, -1, -1)  # its statistics count the edges of every graph
         for edge, node in zip(self.edges[:-1], self.nodes, strict=True):
             shares = self.adjacency(edge, query, support, real)  # (B, Q, V, V)
             z = torch.cat([query[:, :, None], support.expand(-1, queries, -1, -1)], 2)  # (B, Q, V, F), V = S + 1
             z = torch.cat([z, node(torch.cat([z, shares @ z], -1))], -1)
             query, support = z[:, :, 0], z[:, :, 1:]
-        phi = self.edges[-1]((query[:, :, None] - support).abs())[..., 0]  # (B, Q, S): the row of the query
-        share = masked_softmax(phi, real[:, None])
-        mean = (share[:, :, None] @ support)[:, :, 0]  # (B, Q, F)
+        if self.norm == "batch" and self.training:  # its statistics need the other rows too
+            share = self.adjacency(self.edges[-1], query, support, real)[:, :, :1, 1:]  # (B, Q, 1, S)
+        else:
+            phi = self.edges[-1]((query[:, :, None] - support).abs())[..., 0]  # (B, Q, S): the row of the query
+            share = masked_softmax(phi, real[:, None])[:, :, None]
+        mean = (share @ support)[:, :, 0]  # (B, Q, F)
         scores: Tensor = self.readout(torch.cat([query, mean], -1))
         return scores
 
     def adjacency(self, edge: nn.Module, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
-        """Weights of the edges of each graph, (B, Q, V, V), node 0 the query: rows sum to 1, the diagonal is 0.
+        """Return the weights of the edges of each graph, (B, Q, V, V), node 0 the query.
 
-        |z_u - z_v| is symmetric: each pair of nodes is computed once. Pairs of support nodes are computed once an
-        episode while these are the same in every graph, (B, 1, S, F).
+        Rows sum to 1, the diagonal is 0. |z_u - z_v| is symmetric: each pair of nodes is computed once, and pairs of
+        support nodes once an episode while these are the same in every graph, (B, 1, S, F). Batch norm counts each of
+        them as often as it stands in the V x V matrices of all graphs.
         """
-        graphs, shots = support.shape[1:3]
+        queries, (graphs, shots) = query.shape[1], support.shape[1:3]
         u, v = torch.triu_indices(shots, shots, 1, device=support.device)
         pairs = (support[:, :, u] - support[:, :, v]).flatten(1, 2)  # (B, 1 or Q times pairs, F)
         to_query = (query[:, :, None] - support).flatten(1, 2)  # (B, Q S, F)
-        edges = edge(torch.cat([pairs, to_query], 1).abs())[..., 0]
+        to_itself = torch.zeros_like(query[:, :1])  # (B, 1, F): the same edge for every node
+        inputs = torch.cat([pairs, to_query, to_itself], 1).abs()
+        counts = [2 * queries // graphs] * pairs.shape[1] + [2] * to_query.shape[1] + [queries * (shots + 1)]
+        edges = _through(edge, inputs, inputs.new_tensor(counts).expand(inputs.shape[:2]))[..., 0]
+        of_pairs, of_query, _ = torch.split(edges, [pairs.shape[1], to_query.shape[1], 1], 1)
         phi = query.new_zeros(*query.shape[:2], shots + 1, shots + 1)
-        phi[:, :, u + 1, v + 1] = phi[:, :, v + 1, u + 1] = edges[:, : pairs.shape[1]].unflatten(1, (graphs, len(u)))
-        phi[:, :, 0, 1:] = phi[:, :, 1:, 0] = edges[:, pairs.shape[1] :].unflatten(1, (query.shape[1], shots))
+        phi[:, :, u + 1, v + 1] = phi[:, :, v + 1, u + 1] = of_pairs.reshape(len(query), graphs, len(u))
+        phi[:, :, 0, 1:] = phi[:, :, 1:, 0] = of_query.reshape(len(query), queries, shots)
         there = torch.cat([real.new_ones(len(real), 1), real], 1)[:, None, None]  # (B, 1, 1, V)
         others = ~torch.eye(shots + 1, dtype=torch.bool, device=real.device)
         return masked_softmax(phi, there & others)
@@ -131,9 +138,32 @@ def _layer(inputs: int, outputs: int, norm: Norm) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, outputs), normed, nn.LeakyReLU(0.01))
 
 
-class LastAxisBatchNorm(nn.BatchNorm1d):
-    """Batch norm of the channels of the last axis, over all other axes."""
+def _through(network: nn.Module, x: Tensor, count: Tensor) -> Tensor:
+    """Apply an edge network to x (B, E, F), whose edges stand for `count` (B, E) edges each in batch norms."""
+    for part in network.children():
+        x = part(x, count) if isinstance(part, LastAxisBatchNorm) else part(x)
+    return x
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise x, (..., channels)."""
-        return super().forward(x.flatten(0, -2)).view_as(x)
+
+class LastAxisBatchNorm(nn.BatchNorm1d):
+    """Batch norm of the channels of the last axis over all other axes, whose entries may count more than once."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
+        """Normalise x, (..., channels); `count` (...) says how many entries each one stands for, 1 if not given."""
+        if count is None or not self.training:
+            return super().forward(x.flatten(0, -2)).view_as(x)
+        rows, count = x.flatten(0, -2), count.flatten()[:, None]  # (R, C), (R, 1)
+        total = count.sum()
+        mean = (count * rows).sum(0) / total
+        variance = (count * (rows - mean) ** 2).sum(0) / total
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * total / (total - 1), self.momentum)
+        normed = (rows - mean) * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+        return normed.view_as(x)
