@@ -59,7 +59,7 @@ def doubt_of(method: Method, task: Task) -> Tensor:
     return make_decision(method, {}).doubt(method.logits(scores), task) if own is None else own
 
 
-def source(label: str = "vectors", method: str | None = None) -> Source:
-    """Vectors of six coordinates as they are; with `method`, as if a run had been trained with it."""
-    own = None if method is None else make_method(method, feature_shape=(6,), n_classes=3)
+def source(label: str = "vectors", method: str | None = None, **options: Any) -> Source:
+    """Vectors of six coordinates, scaled to length 1; with `method` and its options, as if a run had trained it."""
+    own = None if method is None else make_method(method, feature_shape=(6,), n_classes=3, **options)
     return Source(label, {"run": None, "encoder": "identity"}, Identity(shape=[6]), "unit", own, method)

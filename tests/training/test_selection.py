@@ -203,7 +203,30 @@ def test_structshot_counts_transitions_in_the_training_data(tmp_path: Path) -> N
         match=r"structshot finds its transitions in training data, and vectors comes without any here; "
         r"give them: -o transitions=",
     ):
-        select([source()], ["structshot"], [], [], {})
+        select([source()], ["structshot"], [], [], {"temperature": 1.0})
+
+
+def test_a_path_takes_the_temperature_of_the_run_whose_vectors_it_reads() -> None:
+    moves = [0.8, 0.2, 0.9, 0.1, 0.3, 0.6, 0.1]
+    trained = source("a", "protonet", temperature=0.1)
+    [struct] = select([trained], ["structshot"], [], [], {"transitions": moves})
+    [nearest, own] = select([trained], ["nnshot", "protonet"], [], [], {})
+    assert float(struct.method.log_temperature.exp()) == pytest.approx(0.1)
+    assert struct.label == f"structshot point unit temperature=run's transitions={moves}"
+    assert struct.settings["options"]["temperature"] == pytest.approx(0.1)
+    assert float(nearest.method.log_temperature.exp()) == 1.0  # word by word no temperature counts
+    assert nearest.label == "nnshot point unit"
+    assert float(own.method.log_temperature.exp()) == pytest.approx(0.1)
+    [chosen] = select([trained], ["structshot"], [], [], {"transitions": moves, "temperature": 0.03})
+    assert float(chosen.method.log_temperature.exp()) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("transform", ["unit", "center-unit"])
+def test_a_path_over_unit_vectors_wants_a_temperature(transform: str) -> None:
+    message = rf"structshot finds the best path by probabilities: .* \({transform}\) .* -o temperature=0.05"
+    for options in ({}, {"path": True}):
+        with pytest.raises(ConfigError, match=message):
+            select([source()], ["structshot"], [], [transform], options)
 
 
 def test_training_data_of_a_ready_encoder(tmp_path: Path, vectors_file: Path) -> None:

@@ -87,8 +87,8 @@ def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[st
     episodes = {shot: _episodes(pool, 5, shot, number, CHOICE_SEED) for shot, number in CHOICES.items()}
     for name, fit, own in (case for case in CASES if case[0] in names):
         for transform_name in TRANSFORMS.get(name, ("none", "unit", "center-unit")):
-            complete = {**own, "path": True, "outside_weight": WEIGHTS[0]}
-            [contender] = select([source], [name], [fit], [transform_name], complete)
+            decision = {"path": True, "temperature": 1.0, "outside_weight": WEIGHTS[0]}  # the rules change it
+            [contender] = select([source], [name], [fit], [transform_name], {**own, **decision})
             predictor = contender.predictor
             scale = _scale(next(iter(score_episodes(predictor, encoded, episodes[1][:20])))[1])
             rules = list(_rules(scale))

@@ -33,6 +33,8 @@ FITS_OF_OPTION = {
     "mean_of": ("paper", "point"),
 }
 
+CARRIED = {"prior_ratio": "measured", "temperature": "run's"}  # what a run gives to other methods, in labels
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -157,15 +159,16 @@ def select(
         for fit, transform in _combinations(source, name, fits, transforms):
             if transform == "center-unit" and source not in centers:
                 centers[source] = _center(source)
-            carried = _measured(source, name, transform)
+            carried = _measured(source, name, transform) | _path_temperature(source, name, transform, options)
             method, own_options = _method(source, name, fit, {**carried, **options})
             decision, decision_options = _decision(source, name, method, options)
             own_options |= decision_options
             reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
             reader = source.names if reads_names else None
             where = [source.label] if len(sources) > 1 else []
-            said = {**dict.fromkeys(carried, "measured"), **options}  # its value is in the settings: seeds differ in it
-            changed = [f"{key}={value}" for key, value in said.items() if key in own_options and _matters(key, fit)]
+            said = {**CARRIED, **options}  # values of a run are in the settings: seeds differ in them
+            given = {*carried, *options}
+            changed = [f"{key}={said[key]}" for key in said if key in given & {*own_options} and _matters(key, fit)]
             contender = Contender(
                 label=" ".join([*where, name, fit, transform, *changed]),
                 encoder=source.encoder,
@@ -205,6 +208,25 @@ def _measured(source: Source, name: str, transform: str) -> dict[str, Any]:
     if said or transform not in source.prior_ratio or "prior_ratio" not in keywords(METHODS.get(name)):
         return {}
     return {"prior_ratio": source.prior_ratio[transform]}
+
+
+def _path_temperature(source: Source, name: str, transform: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the temperature at which another method than the run's own turns scores into the probabilities of a path.
+
+    It is the run's, whose vectors it reads. Without one, vectors of length 1 need a temperature that was chosen: their
+    squared distances are at most 4, so that at temperature 1 every word is nearly as likely in every class.
+    """
+    path = {**METHODS.get(name).decision, **options}.get("path")
+    if not path or name == source.method_name or "temperature" in options:
+        return {}
+    if source.method is not None and transform == source.transform:
+        return {"temperature": float(f"{float(source.method.log_temperature.exp()):.6g}")}
+    if transform in ("unit", "center-unit"):
+        raise ConfigError(
+            f"{name} finds the best path by probabilities: give the temperature at which scores of vectors of length 1 "
+            f"({transform}) become such, chosen on validation data: -o temperature=0.05"
+        )
+    return {}
 
 
 def _own_method(source: Source) -> list[str]:
