@@ -63,3 +63,37 @@ def test_a_study_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     assert [row["accuracy"] for row in whole["results"]] == [row["accuracy"] for row in killed["results"]]
     assert (whole["supports"], whole["comparisons"]) == (killed["supports"], killed["comparisons"])
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_file_of_results_is_extended_by_the_draws_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "load_intents", lambda *_: made_up())
+    command = ["knowledge", "--data", "hwu64", "--shots", "2", "--methods", "plain", "self-training", "--json"]
+    whole, file = tmp_path / "whole.json", tmp_path / "file.json"
+    program.main([*command, str(whole), "--draws", "3"])
+    program.main([*command, str(file), "--draws", "3", "--slow-draws", "1"])
+    measured, calls = study._measured, []
+
+    def counted(*arguments: object) -> dict[str, float]:
+        calls.append(1)
+        return measured(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(study, "_measured", counted)
+    program.main([*command, str(file), "--draws", "3", "--extend"])
+    assert len(calls) == 2  # the second and third draw of self-training
+    rows = [json.loads(path.read_text())["results"] for path in (whole, file)]
+    assert [row["accuracy"]["draws"] for row in rows[0]] == [row["accuracy"]["draws"] for row in rows[1]]
+
+    def refused(*more: str) -> str:
+        with pytest.raises(SystemExit):
+            program.main([*command, *more, "--draws", "3", "--extend"])
+        return " ".join(capsys.readouterr().err.split())
+
+    assert "name one that exists with --json" in refused(str(tmp_path / "none.json"))
+    assert "was measured with another split, prior_ratio; extend it" in refused(
+        str(file), "--split", "valid", "--prior-ratio", "2"
+    )
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | {"supports": {"2": ["0", *content["supports"]["2"][1:]]}}))
+    assert "its draws of 2 shots are of other supports; measure all of them anew" in refused(str(file))

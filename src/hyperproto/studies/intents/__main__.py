@@ -15,12 +15,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from hyperproto.errors import HyperProtoError
+from hyperproto.errors import ConfigError, HyperProtoError
+from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.studies.intents.accuracy import accuracy, constants
 from hyperproto.studies.intents.calibration import calibration
-from hyperproto.studies.intents.knowledge import NO_SHOTS, knowledge
+from hyperproto.studies.intents.knowledge import NO_SHOTS, knowledge, values_of
 from hyperproto.studies.intents.open_set import coverage, outside, vacuous
 from hyperproto.studies.intents.pools import POOLS
 from hyperproto.studies.intents.supports import MOST, SHOTS, Supports
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_knowledge.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
     of_knowledge.add_argument("--slow-draws", type=int, metavar="N", help="draws of methods that take long")
     of_knowledge.add_argument("--setfit", metavar="PYTHON", help="measure SetFit, too, which this interpreter has")
+    of_knowledge.add_argument("--extend", action="store_true", help="keep the draws that the file of --json holds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
     is_knowledge = options.study == knowledge.__name__
@@ -67,11 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if is_knowledge:
             settings = ("data", "split", "encoder", "prior_ratio", "pool", "probabilities")
-            own["journal"] = Journal(options.json, {name: getattr(options, name) for name in settings})
+            facts = {name: getattr(options, name) for name in settings}
+            before = _before(options.json, facts) if options.extend else None
+            own["journal"] = Journal(options.json, facts, values_of(before) if before else None)
         data = load_intents(options.data, options.split, options.encoder)
         with progress_bar(data.name) as show:
             supports = Supports(data.train_y, options.shots, options.draws, show)
             found = STUDIES[options.study](data, supports, options.prior_ratio, **own)
+        if is_knowledge and before is not None:
+            _check_supports(options.json, before["supports"], found["supports"])
     except HyperProtoError as error:
         parser.exit(1, f"error: {error}\n")
     for table in measure_tables(found["results"]):
@@ -89,6 +95,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_results(options.json, {"command": command_of("intents", arguments), **facts, **found})
         if is_knowledge:
             own["journal"].close()
+
+
+def _before(path: Path | None, facts: dict[str, Any]) -> dict[str, Any]:
+    """Read the file of results that is extended; refuse one of other settings."""
+    if path is None or not path.exists():
+        raise ConfigError("--extend goes on with a file of results: name one that exists with --json")
+    content: dict[str, Any] = read_json(path)
+    different = [name for name, value in facts.items() if content.get(name, value) != value]
+    if different:
+        raise ConfigError(f"{path} was measured with another {', '.join(different)}; extend it with the same settings")
+    return content
+
+
+def _check_supports(path: Path, before: dict[str, list[str]], now: dict[str, list[str]]) -> None:
+    """Refuse to join draws of different supports."""
+    for shot, hashes in before.items():
+        same = now.get(shot, hashes)
+        if any(a != b for a, b in zip(hashes, same, strict=False)):
+            raise ConfigError(f"{path}: its draws of {shot} shots are of other supports; measure all of them anew")
 
 
 def measure_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:

@@ -83,7 +83,7 @@ def knowledge(
             if slow_draws is not None and supports.index >= slow_draws and name.startswith(SLOW):
                 continue
             measure = partial(_measured, fit, asked, true, bare, probabilities)
-            values.add((shot, name), **journal.measured(f"{shot} shots, draw {supports.index}: {name}", measure))
+            values.add((shot, name), **journal.measured(_key(shot, supports.index, name), measure))
     return {
         "reference": REFERENCE[0],
         "pool": pool,
@@ -91,6 +91,21 @@ def knowledge(
         "results": values.rows(),
         "comparisons": values.against(REFERENCE, ("accuracy",)),
     }
+
+
+def values_of(content: dict[str, Any]) -> dict[str, Measured]:
+    """Return the values of each draw in a file of results of this study, by the keys of its journal."""
+    found = {}
+    for row in content["results"]:
+        draws = {name: value["draws"] for name, value in row.items() if isinstance(value, dict)}
+        for index in range(len(draws["accuracy"])):
+            key = _key(row["shots"], index, row["method"])
+            found[key] = {name: values[index] for name, values in draws.items()}
+    return found
+
+
+def _key(shot: str, draw: int, name: str) -> str:
+    return f"{shot} shots, draw {draw}: {name}"
 
 
 def _measured(fit: Method, asked: Rows, true: Rows, bare: Rows, probabilities: bool) -> Measured:
