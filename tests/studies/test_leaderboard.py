@@ -1,6 +1,7 @@
 """The leaderboard in small: choices, the same time for every run, scores that stay."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -256,6 +257,26 @@ def test_scores_are_paired_with_protonet_and_stay(
     assert set(counts.values()) == {3, 5}
     assert counts["test 5-way 2-shot"] == 3
     assert "val 3-way 1-shot" not in counts
+
+
+def test_rows_of_runs_that_are_gone_stay_in_the_file(study: leaderboard.Study) -> None:
+    file = Path("results/found.json")
+    command = ["relations", "score", "--episodes", "8", "--json", str(file)]
+    leaderboard.main(["relations", "train", "protonet", "hyperproto", "--minutes", "0.1"])
+    leaderboard.main(command)
+    before = json.loads(file.read_text())["results"]
+    shutil.rmtree(study.folder("cnn", "hyperproto", 0))
+    leaderboard.main(["relations", "train", "hyperproto-1shot", "--minutes", "0.1"])
+    leaderboard.main([*command, "--few", "protonet=8"])
+    found = json.loads(file.read_text())
+    own = [row for row in before if row["row"] == "hyperproto"]
+    earlier = "python -m hyperproto.studies.leaderboard " + " ".join(command)
+    assert [row for row in found["results"] if row["row"] == "hyperproto"] == [{"command": earlier, **r} for r in own]
+    assert list(dict.fromkeys(row["row"] for row in found["results"])) == ["protonet", "hyperproto", "hyperproto-1shot"]
+    assert f"- cnn hyperproto: `{earlier}`" in Path("results/found.md").read_text()
+    file.write_text(file.read_text().replace('"episode_hash": "', '"episode_hash": "0'))
+    with pytest.raises(SystemExit, match="its rows were scored on other episodes of val 3-way 1-shot; name another"):
+        leaderboard.main(command)
 
 
 @pytest.mark.parametrize(

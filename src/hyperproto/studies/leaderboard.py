@@ -13,7 +13,7 @@ the 64 training relations; of images, the validation split), and notes the best 
 choices.json. `train` takes that pair, or the recipe's own where there is none: it chooses nothing. A step is timed
 first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below runs/leaderboard-STUDY, a
 killed one goes on, a finished one stays. Two processes may work on different rows. `score` evaluates every finished run
-on the same episodes and keeps what it has scored.
+on the same episodes and keeps what it has scored. Rows of an earlier file whose runs are not here stay in it.
 """
 
 import argparse
@@ -38,6 +38,7 @@ from hyperproto.registry import keywords
 from hyperproto.studies.equal_time import TIMING, OnShare, Plan
 from hyperproto.studies.leaderboard_page import page
 from hyperproto.studies.leaderboard_scores import (
+    BASE,
     QUERY,
     SEED,
     UNEQUAL,
@@ -260,7 +261,7 @@ def score(study: Study, episodes: int, few: Mapping[str, int], path: Path | None
         for number, entry in enumerate(runs):
             show(number, len(runs), entry.folder.name)
             scored += scorers[entry.track].score(entry, partial(show, number, len(runs)))
-    rows = board(scored)
+    rows = _with_earlier(board(scored), path, list(study.tracks))
     facts = {"episodes": episodes, "query": QUERY, "seed": SEED}
     titles = {name: track.title for name, track in study.tracks.items()}
     text = page(rows, command, facts, title=study.title, titles=titles, chosen_on=study.chosen_on)
@@ -269,6 +270,22 @@ def score(study: Study, episodes: int, few: Mapping[str, int], path: Path | None
         write_results(path, {"command": command, **facts, "results": rows})
         with atomic_write(path.with_suffix(".md")) as file:
             file.write(text.encode())
+
+
+def _with_earlier(rows: list[dict[str, Any]], path: Path | None, tracks: Sequence[str]) -> list[dict[str, Any]]:
+    """Add the rows of an earlier file whose runs are not here, with the command that scored them."""
+    if path is None or not path.exists():
+        return rows
+    earlier = read_json(path)
+    here = {(row["track"], row["row"]) for row in rows}
+    kept = [
+        {"command": earlier["command"], **row} for row in earlier["results"] if (row["track"], row["row"]) not in here
+    ]
+    hashes = {(row["track"], row["column"], row["episodes"]): row["episode_hash"] for row in rows}
+    for row in kept:
+        if hashes.get((row["track"], row["column"], row["episodes"]), row["episode_hash"]) != row["episode_hash"]:
+            raise SystemExit(f"{path}: its rows were scored on other episodes of {row['column']}; name another file")
+    return sorted([*rows, *kept], key=lambda row: (tracks.index(row["track"]), row["row"] != BASE, row["row"]))
 
 
 def unknown_few(study: Study, asked: Sequence[str]) -> str:

@@ -19,7 +19,10 @@ def page(
     rows: Sequence[Row], command: str, facts: Row, *, title: str, titles: Mapping[str, str], chosen_on: str
 ) -> str:
     """Markdown of all tables; `titles` are those of the tracks, `chosen_on` says in words what pairs are chosen on."""
+    earlier = dict.fromkeys(f"{_names(rows, row['command'])}: `{row['command']}`" for row in rows if "command" in row)
     parts = [f"# {title}: methods side by side", "", f"`{command}`", ""]
+    if earlier:
+        parts += ["Rows that were scored earlier, whose runs are not kept:", "", *(f"- {line}" for line in earlier), ""]
     parts += [
         f"{facts['episodes']:,} episodes a column, {facts['query']} queries a class, episode seed {facts['seed']}."
     ]
@@ -31,6 +34,15 @@ def page(
             parts += [f"### {split}", "", *_lines(accuracy_cells([row for row in own if row["split"] == split])), ""]
         parts += ["### Cost", "", *_lines(cost_cells(own)), ""]
     return "\n".join([*parts, "## Episodes", "", *_lines(hash_cells(rows)), ""])
+
+
+def _names(rows: Sequence[Row], command: str) -> str:
+    """Name the rows that were scored by a command, by track."""
+    own: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("command") == command and row["row"] not in own.setdefault(row["track"], []):
+            own[row["track"]].append(row["row"])
+    return "; ".join(f"{track} {', '.join(names)}" for track, names in own.items())
 
 
 def accuracy_cells(rows: Sequence[Row]) -> list[list[str]]:
