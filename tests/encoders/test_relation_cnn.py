@@ -111,6 +111,16 @@ def test_the_published_sizes() -> None:
     assert sum(p.numel() for p in encoder.places.parameters()) == 2 * 256 * 5
 
 
+@pytest.mark.parametrize("learn_words", [True, False])
+def test_word_vectors_have_length_one_if_asked_for(vectors: str, learn_words: bool) -> None:
+    plain, scaled = (made(vectors, learn_words=learn_words, unit_words=unit) for unit in (False, True))
+    words = len(WORDS)
+    lengths = plain.words[:words].norm(dim=1, keepdim=True)
+    torch.testing.assert_close(scaled.words[:words], plain.words[:words] / lengths)
+    torch.testing.assert_close(scaled.words[words], scaled.words[:words].mean(0))  # an unknown word
+    assert (lengths - 1).abs().max() > 0.1
+
+
 def test_word_vectors_that_do_not_learn_are_not_kept_in_a_run(vectors: str) -> None:
     frozen, learned = made(vectors, learn_words=False), made(vectors)
     assert "words" not in frozen.state_dict()

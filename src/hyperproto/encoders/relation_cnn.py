@@ -50,7 +50,8 @@ class RelationCNN(Encoder):
     wide, ReLU, and the maximum over the sentence's own words: padding has no say, however long the batch is.
 
     With `learn_words` the word vectors learn too, but only rows that a step drew are touched (section `[optim.words]`,
-    or else as the encoder learns). `uncased` looks words up in lower case, without accents.
+    or else as the encoder learns). `unit_words` scales them to length 1 first. `uncased` looks
+    words up in lower case, without accents.
 
     `output = "maps"` gives the filters at each word, before ReLU and maximum, (L, filters); `"embeddings"` what they
     read there, the word's vector and its two distances, (L, D + 10). Both are padded with zeros. `dropout` falls on
@@ -67,6 +68,7 @@ class RelationCNN(Encoder):
         filters: int = 230,
         max_length: int = 128,
         learn_words: bool = True,
+        unit_words: bool = False,
         uncased: bool = True,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
@@ -81,7 +83,8 @@ class RelationCNN(Encoder):
         size = known.vectors.shape[1]
         self.unknown, self.padding = len(self.rows), len(self.rows) + 1
         table = torch.zeros(len(self.rows) + 2, size)
-        table[: self.unknown] = torch.from_numpy(known.vectors)
+        vectors_of_words = torch.from_numpy(known.vectors)
+        table[: self.unknown] = F.normalize(vectors_of_words) if unit_words else vectors_of_words
         table[self.unknown] = table[: self.unknown].mean(0)
         self.learn_words = learn_words
         if learn_words:
