@@ -131,6 +131,16 @@ def test_the_loss_is_minus_the_logarithm_of_the_attention() -> None:
 
 
 @torch.no_grad()
+def test_a_floor_is_added_to_each_probability_as_in_the_released_code() -> None:
+    task = make_task()
+    attention = (100 * (F.normalize(task.query, dim=-1) @ F.normalize(task.support, dim=-1).mT).relu()).softmax(-1)
+    released = (attention @ task.members() + 1e-6).log()
+    method = build(relu=True, scale=100.0, learn_scale=False, floor=1e-6)
+    torch.testing.assert_close(method(task), released)
+    assert method(task).min() >= math.log(1e-6)
+
+
+@torch.no_grad()
 def test_a_large_scale_leaves_the_nearest_neighbour_by_cosine() -> None:
     task, method = make_task(queries=20), build(scale=1e4)
     cosine = F.normalize(task.query, dim=-1) @ F.normalize(task.support, dim=-1).mT
@@ -229,6 +239,8 @@ def test_what_it_cannot_serve_is_refused() -> None:
         build(steps=-1)
     with pytest.raises(ConfigError, match="steps 5 must be 0 or more, and width 0 at least 1"):
         build(width=0)
+    with pytest.raises(ConfigError, match=r"floor -0\.1 must be a probability from 0 to below 1, such as 1e-6"):
+        build(floor=-0.1)
 
 
 @pytest.mark.parametrize("options", [{}, {"fce": True, "width": 16, "steps": 2}])

@@ -145,6 +145,17 @@ def test_the_recipes_of_images_are_the_papers(name: str) -> None:
             assert recipe.optim["radius"].lr == rates[recipe.method.name]
 
 
+def test_covamnet_and_matchingnet_have_the_settings_of_their_code() -> None:
+    for shot in (1, 5):
+        recipe = load_recipe(f"table3:covamnet-conv4-{shot}shot")
+        assert (recipe.optim["encoder"].lr, recipe.optim["encoder"].betas) == (0.001, (0.5, 0.9))
+        training = recipe.training  # 40 epochs of 10,000 episodes, times 0.05 every 10
+        found = training.steps, training.schedule, training.decay_every, training.decay_factor
+        assert found == (400_000, "step", 100_000, 0.05)
+    options = load_recipe("table5:matchingnet-resnet12").method.options
+    assert options == {"fce": True, "steps": 25, "relu": True, "scale": 100.0, "learn_scale": False, "floor": 1e-6}
+
+
 def test_wrn_rows_start_from_s2m2_and_simpleshot_from_plain_classification() -> None:
     """Epochs of 600 batches of 64: 400 with turns, 100 with mixtures as well, both heads handed over."""
     assert load_recipe("table3:classifier-wrn28_10").paper is not None

@@ -67,6 +67,12 @@ def test_optimisers_by_name() -> None:
     assert [group["weight_decay"] for group in sgd.param_groups] == [0.01, 0.0]
     assert sgd.param_groups[0]["momentum"] == 0.9
     assert type(make_optimiser(Optim(name="adam", lr=0.1), Group(params))) is torch.optim.Adam
+    own = Optim(name="adam", lr=0.1, betas=(0.5, 0.9))
+    table = Group(params[:1], table=True)
+    for config in (own, own.model_copy(update={"name": "adamw"}), own.model_copy(update={"dense": True})):
+        for group in (Group(params), table):
+            assert make_optimiser(config, group).param_groups[0]["betas"] == (0.5, 0.9)
+    assert make_optimiser(Optim(name="adam", lr=0.1), table).param_groups[0]["betas"] == (0.9, 0.999)
     assert type(make_optimiser(Optim(name="adamw", lr=0.1), Group(params))) is torch.optim.AdamW
     assert type(make_optimiser(Optim(name="sgd", lr=0.1), Group(params[:1], table=True))) is torch.optim.SGD
 

@@ -26,9 +26,10 @@ class MatchingNet(Method):
     (shuffled in training), and an LSTM that reads the support by attention `steps` times for each query. `width` puts
     a linear layer before everything: the LSTMs are as wide as the vectors.
 
-    Reconstruction: the paper has no scale, the code of Chen et al. (2019) 100 behind a ReLU of the cosine (`relu=True,
-    scale=100, learn_scale=False`) and as many steps as there are support examples; here the scale is learned from 10,
-    and `steps` is 5. `width` and `balance` are ours.
+    Reconstruction: the paper has no scale. The code of Chen et al. (2019) has 100 behind a ReLU of the cosine
+    (`relu=True, scale=100, learn_scale=False`), as many steps as there are support examples, and adds 1e-6 to each
+    probability before its logarithm (`floor`); here the scale is learned from 10, `steps` is 5 and there is no floor.
+    `width` and `balance` are ours.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -43,6 +44,7 @@ class MatchingNet(Method):
         fce: bool = False,
         steps: int = 5,
         width: int | None = None,
+        floor: float = 0.0,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -50,8 +52,10 @@ class MatchingNet(Method):
             raise ConfigError(f"scale {scale} must be a number above 0, such as 10.0")
         if steps < 0 or (width is not None and width < 1):
             raise ConfigError(f"steps {steps} must be 0 or more, and width {width} at least 1")
+        if not 0 <= floor < 1:
+            raise ConfigError(f"floor {floor} must be a probability from 0 to below 1, such as 1e-6")
         [size] = self.feature_shape
-        self.relu, self.balance, self.fce, self.steps = relu, balance, fce, steps
+        self.relu, self.balance, self.fce, self.steps, self.floor = relu, balance, fce, steps, floor
         self.log_scale = nn.Parameter(torch.tensor(log(scale)), requires_grad=learn_scale)
         self.narrow = nn.Identity() if width is None else nn.Linear(size, width)
         self.context = nn.ModuleDict()
@@ -77,7 +81,8 @@ class MatchingNet(Method):
             match = self.log_scale.exp() * (cosine.relu() if self.relu else cosine)
             others = ~members.mT[:, :, None]  # (B, N, 1, S)
             sums = [match.masked_fill(others[:, n], -torch.inf).logsumexp(-1) for n in range(task.way)]
-            return torch.stack(sums, -1) - few
+            scores = torch.stack(sums, -1) - few  # (B, Q, N)
+            return (scores.softmax(-1) + self.floor).log() if self.floor else scores
 
         states = 8 * query.shape[-1] if self.fce else 0  # of the LSTM: inputs, gates, cell
         return in_blocks(score, query, states + 3 * support.shape[1])

@@ -146,17 +146,21 @@ class Names(Section):
     encoder: str = "same"
 
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Optim(Clipping):
     """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate.
 
     `scheduled` says whether warm-up and schedule scale the rate: by default those of the encoder's sections, not those
     of a method's own (the paper's optimiser of the radius is independent). `dense` is for tables: plain Adam, under
-    which rows that a step did not draw go on moving by momentum.
+    which rows that a step did not draw go on moving by momentum. `betas` are Adam's decay rates of the two moments.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
     lr: PositiveFloat
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    betas: tuple[Decay, Decay] = Field(default=(0.9, 0.999), strict=False)  # TOML has lists
     weight_decay: float = Field(default=0.0, ge=0)
     scheduled: bool | None = None
     dense: bool = False

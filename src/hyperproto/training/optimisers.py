@@ -70,9 +70,9 @@ def make_optimiser(config: Optim, group: Group) -> Optimizer:
     """Build the optimiser that a recipe names; for tables (one row a class) in its row-wise form unless `dense`."""
     params = group.params
     if group.table and config.dense:
-        return TableAdam(params, lr=config.lr)
+        return TableAdam(params, lr=config.lr, betas=config.betas)
     if group.table:
-        return SGD(params, lr=config.lr) if config.name == "sgd" else RowAdam(params, lr=config.lr)
+        return SGD(params, lr=config.lr) if config.name == "sgd" else RowAdam(params, config.lr, config.betas)
     decayed = [p for p in params if p.ndim > 1]  # biases, norms and temperatures do not decay
     groups = [
         {"params": decayed, "weight_decay": config.weight_decay},
@@ -81,7 +81,7 @@ def make_optimiser(config: Optim, group: Group) -> Optimizer:
     groups = [group for group in groups if group["params"]]
     if config.name == "sgd":
         return SGD(groups, lr=config.lr, momentum=config.momentum)
-    return (AdamW if config.name == "adamw" else Adam)(groups, lr=config.lr)
+    return (AdamW if config.name == "adamw" else Adam)(groups, lr=config.lr, betas=config.betas)
 
 
 def clip_gradients(params: list[nn.Parameter], config: Clipping) -> None:
