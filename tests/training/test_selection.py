@@ -102,6 +102,20 @@ def test_a_run_keeps_its_own_fit_and_options() -> None:
         select([trained], ["hyperproto", "protonet"], [], [], {"radius_wait": 0.5})
 
 
+def test_paper_alone_is_one_reading_of_the_radius_everywhere() -> None:
+    squared, plain = source("a", "hyperproto"), source("b", "hyperproto")
+    plain = replace(plain, method_options={"radius_distance": "plain"})
+    assert labels([squared], [], ["paper", "unbiased"], []) == ["hyperproto paper unit", "hyperproto unbiased unit"]
+    [alone, other] = select([plain], [], ["paper", "unbiased"], [], {})
+    assert (alone.label, other.label) == ("hyperproto paper unit radius_distance=plain", "hyperproto unbiased unit")
+    assert labels([squared, plain], ["hyperproto", "hyperproto-cone"], ["paper"], ["none"]) == [
+        "a hyperproto paper none radius_distance=squared",
+        "a hyperproto-cone paper none",
+        "b hyperproto paper none radius_distance=plain",
+        "b hyperproto-cone paper none",
+    ]
+
+
 def test_runs_of_different_methods_each_take_the_fits_they_have() -> None:
     found = labels([source("a", "hyperproto"), source("b", "protonet")], [], ["bayes", "paper"], [])
     assert found == ["a hyperproto bayes unit", "a hyperproto paper unit", "b protonet point unit"]

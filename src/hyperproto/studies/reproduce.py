@@ -53,7 +53,7 @@ from hyperproto.studies.paper_figures import Request, Results, make_figures
 from hyperproto.studies.paper_table import BASELINES, draw_column, measure_column
 from hyperproto.studies.train_run import finished, train_job
 from hyperproto.training import Run, load_recipe
-from hyperproto.training.selection import Source, run_source, select
+from hyperproto.training.selection import READING, Source, run_source, select
 
 BUDGETS = ("small", "paper")
 DEFAULT, ALL = "default", "all"  # sets of rows
@@ -413,8 +413,8 @@ def run_contenders(source: Source, metric: str) -> list[Contender]:
     assert source.method_name is not None
     name, fits = source.method_name, source.method.fits
     fit = "paper" if "paper" in fits else source.method.fit
-    said = source.method_options.get("radius_distance")
-    options = {"radius_distance": said or "plain"} if "radius_distance" in keywords(METHODS.get(name)) else {}
+    said = source.method_options.get(READING)
+    options = {READING: said or "plain"} if READING in keywords(METHODS.get(name)) else {}
     found = [_called(PUBLISHED, contender) for contender in select([source], [name], [fit], [], options)]
     if source.method.reads == "vectors":
         sphere = name if "bayes" in fits else "hyperproto"
@@ -425,8 +425,11 @@ def run_contenders(source: Source, metric: str) -> list[Contender]:
 
 
 def _called(words: str, contender: Contender) -> Contender:
-    """Name a way to measure without its options, in which columns may differ (prior_ratio): settings have them."""
+    """Name a way to measure: by the reading of eq. 3, without options in which columns may differ (prior_ratio)."""
     named = f"{contender.method_name} {contender.method.fit} {contender.transform}"
+    reading = contender.settings["options"].get(READING)
+    if contender.method.fit == "paper" and reading is not None:
+        named += f" {READING}={reading}"
     return replace(contender, label=f"{words}: {named}")
 
 

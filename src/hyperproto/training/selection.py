@@ -33,6 +33,7 @@ FITS_OF_OPTION = {
     "mean_of": ("paper", "point"),
 }
 
+READING = "radius_distance"  # of eq. 3; in labels, "paper" alone is the default one, a mean of squared distances
 CARRIED = {"prior_ratio": "measured", "temperature": "run's"}  # what a run gives to other methods, in labels
 
 
@@ -166,9 +167,7 @@ def select(
             reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
             reader = source.names if reads_names else None
             where = [source.label] if len(sources) > 1 else []
-            said = {**CARRIED, **options}  # values of a run are in the settings: seeds differ in them
-            given = {*carried, *options}
-            changed = [f"{key}={said[key]}" for key in said if key in given & {*own_options} and _matters(key, fit)]
+            changed = _shown_options(own_options, carried, options, fit)
             contender = Contender(
                 label=" ".join([*where, name, fit, transform, *changed]),
                 encoder=source.encoder,
@@ -188,7 +187,29 @@ def select(
                 f"--know {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
                 "method of vectors takes names as an example (--know example)"
             )
-    return contenders
+    return _with_readings(contenders)
+
+
+def _shown_options(own: dict[str, Any], carried: dict[str, Any], given: dict[str, Any], fit: str) -> list[str]:
+    """Name in a label what was carried over from a run, given, or is another reading of eq. 3 than the default."""
+    shown = {key: CARRIED[key] for key in carried} | given  # values of a run are in the settings: seeds differ in them
+    if own.get(READING, "squared") != "squared":
+        shown.setdefault(READING, own[READING])
+    return [f"{key}={value}" for key, value in shown.items() if key in own and _matters(key, fit)]
+
+
+def _with_readings(contenders: list[Contender]) -> list[Contender]:
+    """Name the default reading of eq. 3 too, where another one stands beside it."""
+    if not any(f"{READING}=" in contender.label for contender in contenders):
+        return contenders
+    return [
+        replace(each, label=f"{each.label} {READING}=squared")
+        if each.method.fit == "paper"
+        and READING in keywords(METHODS.get(each.method_name))
+        and f"{READING}=" not in each.label
+        else each
+        for each in contenders
+    ]
 
 
 def _told(contender: Contender, what: Known, teller: NameEncoder) -> Contender:
