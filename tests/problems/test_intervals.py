@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from hyperproto.problems import mean_interval, paired_difference
+from hyperproto.problems.intervals import best_marks, best_of_draws
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
@@ -29,3 +30,19 @@ def test_pairs_are_narrower_than_two_intervals() -> None:
     assert half < mean_interval(a)[1] / 10
     with pytest.raises(ValueError, match="paired values must have one shape"):
         paired_difference(a, b[:10])
+
+
+def test_the_best_is_marked_only_where_pairs_support_it() -> None:
+    low, high = [0.50, 0.60, 0.70], [0.52, 0.62, 0.72]  # always 0.02 apart, though both spread over 0.2
+    assert best_of_draws([low, high]) == ["", "best"]
+    assert best_of_draws([low, high, [0.90, 0.30, 0.60]]) == ["", "tied", "tied"]  # 0.62 and 0.60, but far apart
+    assert best_of_draws([high, high]) == ["tied", "tied"]
+    assert best_of_draws([[0.5], [0.9]]) == ["tied", "tied"]  # one draw supports nothing
+    assert best_of_draws([[*high, 0.0], low]) == ["best", ""]  # the common draws count
+    assert best_of_draws([high]) == [""]
+
+
+def test_nothing_is_marked_where_the_largest_was_not_paired() -> None:
+    known = {(1, 0): (0.1, 0.05), (1, 2): (0.01, 0.02)}
+    assert best_marks([0.5, 0.6, 0.59], lambda i, j: known.get((i, j))) == ["", "tied", "tied"]
+    assert best_marks([0.5, 0.6, 0.55, 0.1], lambda i, j: known.get((i, j))) == ["", "", "", ""]

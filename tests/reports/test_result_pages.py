@@ -39,9 +39,9 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
     (tmp_path / "intents-hwu64.json").write_text(json.dumps(content))
     text = intents_page.page(tmp_path)
     assert "`python -m hyperproto.studies.intents accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
-    assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | **50.0** | 70.0 |\n| b | - | **81.0** |\n" in text
-    assert "| a | **0.250** | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
-    assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | **90.0** |\n" in text
+    assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | 50.0 | 70.0 |\n| b | - | **81.0** |\n" in text
+    assert "| a | 0.250 | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
+    assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | 90.0 |\n" in text
     assert "a unit less the others, transform unit, paired over draws" in text
     assert "| b | -11.0 ± 1.5 |" in text
     slow = {"shots": "1", "method": "slow", "accuracy": {**of(0.5), "draws": [0.5]}, "seconds": of(12.5)}
@@ -53,6 +53,7 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
     assert "## hwu64, test split: knowledge, pool `absent`\n" in text
     assert "1,076 texts, 2 draws (slow: 1)." in text
     assert "| a | **0.25** |\n| slow | 12.50 |" in text
+    assert "| a | *50.0* |\n| slow | *50.0* |" in text  # a tie
 
 
 def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:

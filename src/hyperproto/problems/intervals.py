@@ -1,9 +1,14 @@
 """Means with honest intervals, and paired differences."""
 
+from collections.abc import Callable, Sequence
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+Mark = Literal["best", "tied", ""]
+Difference = tuple[float, float | None]  # mean, half its interval
 
 
 def mean_interval(values: FloatArray) -> tuple[float, float]:
@@ -31,3 +36,37 @@ def paired_difference(a: FloatArray, b: FloatArray) -> tuple[float, float]:
 def or_none(ci95: float) -> float | None:
     """One episode has no interval, and JSON no NaN."""
     return None if np.isnan(ci95) else ci95
+
+
+def best_marks(means: Sequence[float], paired: Callable[[int, int], Difference | None]) -> list[Mark]:
+    """Mark the largest of several means "best" only if paired intervals support it against every other one.
+
+    `paired(i, j)` is the paired difference of i minus j, or None where the two were not measured together. Means whose
+    difference from the largest has an interval that holds 0 are "tied" with it, and then it is "tied" too. Where a
+    difference from the largest is not known, or there is nothing to compare with, nothing is marked.
+    """
+    if len(means) < 2:
+        return [""] * len(means)
+    leader = int(np.argmax(means))
+    tied = []
+    for other in range(len(means)):
+        found = (0.0, 0.0) if other == leader else paired(leader, other)
+        if found is None:
+            return [""] * len(means)
+        difference, half = found
+        if half is None or not difference > half:
+            tied.append(other)
+    mark: Mark = "best" if tied == [leader] else "tied"
+    return [mark if place in tied else "" for place in range(len(means))]
+
+
+def best_of_draws(values: Sequence[Sequence[float]]) -> list[Mark]:
+    """Mark the best of several rows by their values over the same draws; the first ones are common to all."""
+    common = min(map(len, values))
+    rows = [np.asarray(row[:common], np.float64) for row in values]
+
+    def paired(i: int, j: int) -> Difference:
+        mean, half = paired_difference(rows[i], rows[j])
+        return mean, or_none(half)
+
+    return best_marks([float(row.mean()) for row in rows], paired)

@@ -10,6 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from hyperproto.problems.intervals import Mark, best_of_draws
+
 SECONDS = {"seconds": 2, "fit_seconds": 3, "predict_seconds": 3}
 DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1, **SECONDS}
 SMALLER = ("fpr95", "ece", "log_loss", "brier", *SECONDS)  # is better
@@ -27,8 +29,9 @@ def page(folder: Path) -> str:
         "# Intents: every number",
         "",
         "Frozen MiniLM, all classes (unless a table has a column for their number) and all test texts at once; means",
-        "over draws of the support, the best of a column in bold. The files named hold each draw, intervals and the",
-        "hashes of the supports. What it comes to: [estimators.md](estimators.md). Made by",
+        "over draws of the support. Bold: the best of a column, the paired 95 % interval over the draws against every",
+        "other row leaving out 0. Italic: tied for the best, since such an interval holds 0. The files named hold each",
+        "draw, intervals and the hashes of the supports. What it comes to: [estimators.md](estimators.md). Made by",
         "`python -m hyperproto.reports.intents_page results > results/intents.md`.",
     ]
     for file in sorted(folder.glob("intents-*.json")):
@@ -67,30 +70,40 @@ def table(rows: Sequence[Row], measure: str, where: Mapping[str, str], cell: Any
     shots = list(dict.fromkeys(row["shots"] for row in rows))
     found = {(*(row[name] for name in names), row["shots"]): row[measure] for row in rows}
     lines = [[*names, *map(_heading, shots)], ["---"] * (len(names) + len(shots))]
-    best = {shot: _best([value for key, value in found.items() if key[-1] == shot], measure) for shot in shots}
+    marks = {} if measure in UNRANKED or cell is not None else _marks(found, shots, measure)
     for key in dict.fromkeys(key[:-1] for key in found):
-        values = [(found.get((*key, shot)), best[shot]) for shot in shots]
-        lines.append([*key, *("-" if value is None else (cell or _mean)(value, measure, top) for value, top in values)])
+        own = [(*key, shot) for shot in shots]
+        cells = [(cell or _mean)(found[one], measure) if one in found else "-" for one in own]
+        lines.append([*key, *(marked(text, marks.get(one, "")) for one, text in zip(own, cells, strict=True))])
     yield from (f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def marked(text: str, mark: Mark) -> str:
+    """Put a cell in bold if it is the best, in italics if it is tied for the best."""
+    around = {"best": "**", "tied": "*", "": ""}[mark]
+    return f"{around}{text}{around}"
 
 
 def _heading(shots: str) -> str:
     return shots if not shots.isdigit() else "1 shot" if shots == "1" else f"{shots} shots"
 
 
-def _best(values: Sequence[Row], measure: str) -> float | None:
-    if measure in UNRANKED or "mean" not in values[0]:
-        return None
-    means = [value["mean"] for value in values]
-    return float(min(means) if measure in SMALLER else max(means))
+def _marks(found: Mapping[tuple[str, ...], Row], shots: Sequence[str], measure: str) -> dict[tuple[str, ...], Mark]:
+    """Mark the best cells of each column, by the draws behind them."""
+    sign = -1.0 if measure in SMALLER else 1.0
+    marks: dict[tuple[str, ...], Mark] = {}
+    for shot in shots:
+        keys = [key for key in found if key[-1] == shot]
+        values = [[sign * value for value in found[key]["draws"]] for key in keys]
+        marks |= zip(keys, best_of_draws(values), strict=True)
+    return marks
 
 
-def _mean(value: Row, measure: str, best: float | None) -> str:
-    text = _number(value["mean"], measure)
-    return f"**{text}**" if best is not None and text == _number(best, measure) else text
+def _mean(value: Row, measure: str) -> str:
+    return _number(value["mean"], measure)
 
 
-def _difference(value: Row, measure: str, best: float | None) -> str:
+def _difference(value: Row, measure: str) -> str:
     half = "" if value["ci95"] is None else f" ± {_number(value['ci95'], measure)}"
     return f"{'+' if value['difference'] > 0 else ''}{_number(value['difference'], measure)}{half}"
 
