@@ -186,26 +186,6 @@ def test_batch_norm_in_training_is_the_released_one_over_all_edges() -> None:
     torch.testing.assert_close(method(task), released_training_scores(method, task), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch"])
-def test_normalised_inputs_forget_the_scale_of_the_vectors(norm: str) -> None:
-    task = make_task(counts=(2, 2, 2), queries=2, batch=2)
-    small = replace(task, support=0.01 * task.support, query=0.01 * task.query)
-    for input_norm, same in ((True, True), (False, False)):
-        method = build(norm=norm, input_norm=input_norm).train()
-        assert torch.allclose(method(small), method(task), atol=0.05) == same
-
-
-def test_input_norm_normalises_support_and_queries_together() -> None:
-    task = make_task(counts=(2, 2, 2), queries=2, batch=1)
-    method = build(norm="batch", input_norm=True).train()
-    rows = torch.cat([task.support, task.query], 1)
-    normed = F.batch_norm(rows[0], None, None, training=True)[None]
-    plain = replace(task, support=normed[:, :6], query=normed[:, 6:])
-    without = build(norm="batch").train()
-    without.load_state_dict({k: v for k, v in method.state_dict().items() if not k.startswith("input.")})
-    torch.testing.assert_close(method(task), without(plain), rtol=1e-4, atol=1e-5)
-
-
 def test_running_statistics_count_every_edge_as_the_released_code_does() -> None:
     task = make_task(counts=(1, 1, 1), queries=2, batch=1)
     method = build(norm="batch").train()

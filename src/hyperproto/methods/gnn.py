@@ -29,19 +29,13 @@ class GNN(Method):
     The label of the query is 0 in each channel (`query_label="zero"`, the released code) or 1/N ("uniform", the text).
     Released is `norm="batch"`: statistics over all nodes and all V x V edges of a training step, each edge in both
     directions and each node's edge to itself included. With `norm="layer"`, over the channels of one node or edge,
-    queries and episodes do not mix in training. `input_norm` normalises the vectors in the same way before they become
-    nodes, as the last layer of the released image encoder does: coordinates then have the scale of the labels.
+    queries and episodes do not mix in training.
     """
 
     traits = frozenset({"any-shot", "unequal-shots"})
 
     def __init__(
-        self,
-        *,
-        norm: Norm = "layer",
-        input_norm: bool = False,
-        query_label: Literal["zero", "uniform"] = "zero",
-        **options: Any,
+        self, *, norm: Norm = "layer", query_label: Literal["zero", "uniform"] = "zero", **options: Any
     ) -> None:
         super().__init__(**options)
         if self.way is None:
@@ -50,33 +44,30 @@ class GNN(Method):
         self.norm = norm
         self.query_label = query_label
         self.sizes = [dim + self.way + NODE_WIDTH * layer for layer in range(LAYERS + 1)]  # of a node
-        self.input = _norm(dim, norm) if input_norm else nn.Identity()
         self.edges = nn.ModuleList(_edge_network(size, norm) for size in self.sizes)
         self.nodes = nn.ModuleList(_layer(2 * size, NODE_WIDTH, norm) for size in self.sizes[:-1])
         self.readout = nn.Linear(2 * self.sizes[-1], self.way)
 
     def param_groups(self) -> dict[str, Group]:
         """All networks are `head`."""
-        modules = (self.input, self.edges, self.nodes, self.readout)
+        modules = (self.edges, self.nodes, self.readout)
         return {"head": Group([parameter for module in modules for parameter in module.parameters()])}
 
     def scores(self, task: Task) -> Tensor:
         """Score episode by episode, in blocks of queries; all at once where batch norm needs all of them."""
         if task.way != self.way:
             raise ConfigError(f"GNN was made for {self.way} classes an episode, but these have {task.way}; train it so")
-        if self.norm == "batch" and self.training:
-            _refuse_padding(task)
-        x = self.input(torch.cat([task.support, task.query], 1))  # (B, S + Q, D)
-        vectors, queries = x[:, : task.support.shape[1]], x[:, task.support.shape[1] :]
-        support = torch.cat([vectors, task.members()], -1)  # (B, S, F)
+        support = torch.cat([task.support, task.members()], -1)  # (B, S, F)
         real = task.support_y >= 0  # (B, S)
         if self.norm == "batch" and self.training:
-            return self._graphs(queries, support, real)
+            _refuse_padding(task)
+            return self._graphs(task.query, support, real)
         shots = support.shape[1]
         values = shots * (shots + 1) // 2 * (self.sizes[-1] + sum(EDGE_WIDTHS))
         episodes = [slice(b, b + 1) for b in range(len(support))]
         found = [
-            in_blocks(partial(self._graphs, support=support[at], real=real[at]), queries[at], values) for at in episodes
+            in_blocks(partial(self._graphs, support=support[at], real=real[at]), task.query[at], values)
+            for at in episodes
         ]
         return torch.cat(found)
 
@@ -143,11 +134,8 @@ def _edge_network(size: int, norm: Norm) -> nn.Sequential:
 
 
 def _layer(inputs: int, outputs: int, norm: Norm) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, outputs), _norm(outputs, norm), nn.LeakyReLU(0.01))
-
-
-def _norm(size: int, norm: Norm) -> nn.Module:
-    return nn.LayerNorm(size) if norm == "layer" else LastAxisBatchNorm(size)
+    normed = nn.LayerNorm(outputs) if norm == "layer" else LastAxisBatchNorm(outputs)
+    return nn.Sequential(nn.Linear(inputs, outputs), normed, nn.LeakyReLU(0.01))
 
 
 def _through(network: nn.Module, x: Tensor, count: Tensor) -> Tensor:
