@@ -124,8 +124,8 @@ def test_our_bars_are_those_of_the_reports() -> None:
     ]
     results = {variant["label"]: variant["columns"] for variant in row["ours"][0]["results"]}
     for label, variant in (
-        ("HyperProto (eq. 3), ours", "hyperproto paper unit"),
-        ("HyperProto (Bayes fit), ours", "hyperproto bayes unit"),
+        ("HyperProto (eq. 3), ours", "hyperproto paper, plain distances"),
+        ("HyperProto (Bayes fit), ours", "hyperproto bayes"),
     ):
         for column, measured in results[variant].items():
             assert relations["series"][label][column]["percent"] == pytest.approx(100 * measured["accuracy"], abs=0.006)
@@ -133,7 +133,9 @@ def test_our_bars_are_those_of_the_reports() -> None:
     assert {column.split()[0] for column in entities["series"]["ProtoNet, ours"]} == {"INTER"}  # INTRA is not at hand
     assert {column.split()[0] for column in images["series"]["ProtoNet, ours"]} == {"Conv4"}
     assert "validation sets" in relations["note"]
-    assert "MiniLM in BERT's place" in entities["note"]
+    assert "MPNet in BERT's place" in entities["note"]
+    assert entities["runs"]["HyperProto (Bayes fit), ours, BERT"] == "fewnerd-mpnet:hyperproto, decided by path and O"
+    assert entities["series"]["HyperProto (Bayes fit), ours"]["INTER 5-way 5~10-shot"]["percent"] == 62.32
     head, rows = score_figures.bar_table(score_figures.bar_numbers(reports()))
     assert len(rows) == 20
     assert all(len(cells) == len(head) == 6 for cells in rows)
