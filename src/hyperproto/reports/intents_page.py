@@ -84,6 +84,20 @@ def marked(text: str, mark: Mark) -> str:
     return f"{around}{text}{around}"
 
 
+def accuracy_cells(content: Row, methods: Sequence[str], shots: Sequence[str]) -> list[str]:
+    """Return for each method its accuracies at several shots in %, the best and ties of each shot marked."""
+    found = {(row["method"], row["shots"]): row["accuracy"] for row in content["results"]}
+    columns = []
+    for shot in shots:
+        own = [method for method in methods if (method, shot) in found]
+        marks = best_of_draws([found[method, shot]["draws"] for method in own])
+        texts = [
+            marked(_number(found[method, shot]["mean"], "accuracy"), m) for method, m in zip(own, marks, strict=True)
+        ]
+        columns.append(dict(zip(own, texts, strict=True)))
+    return [" / ".join(column.get(method, "-") for column in columns) for method in methods]
+
+
 def _heading(shots: str) -> str:
     return shots if not shots.isdigit() else "1 shot" if shots == "1" else f"{shots} shots"
 

@@ -1,0 +1,201 @@
+"""Numbers and marks in README, docs and result pages are those of the files that they cite."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hyperproto.problems.intervals import Difference, Mark, best_marks, best_of_draws, paired_difference
+from hyperproto.reports.intents_page import accuracy_cells, marked
+from hyperproto.studies import leaderboard
+from hyperproto.studies.leaderboard_page import page
+from tests.docs.markdown import read, section, tables
+
+UNEQUAL = [1, 1, 2, 5, 20]
+
+
+def content(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(read(f"results/{name}.json"))
+    return found
+
+
+# README, Results: the files of each row, and in each the labels of the four columns (of several, the best).
+FILES = {
+    "glyphs": ["demo"],
+    "miniImageNet": ["miniimagenet-fits"],
+    "CUB": ["cub-fits"],
+    "FewRel, val_wiki": ["fewrel-minilm", "fewrel-minilm-baselines"],
+    "FewRel, val_pubmed": ["fewrel-minilm", "fewrel-minilm-baselines"],
+}
+UNIT = [["protonet point unit"], ["cosine point unit", "cosine point center-unit"], ["logistic point unit C=1.0"]]
+LABELS = {
+    "glyphs": [
+        ["protonet: protonet point none"],
+        ["protonet: cosine point none"],
+        ["protonet: logistic point unit C=10.0"],
+        ["protonet: hyperproto bayes none prior_ratio=measured"],
+    ],
+    "miniImageNet": [*UNIT, ["hyperproto bayes unit prior_ratio=8.0"]],
+    "CUB": [*UNIT, ["hyperproto bayes unit prior_ratio=8.0"]],
+    "FewRel": [
+        ["runs/fewrel-minilm-protonet protonet point unit"],
+        *UNIT[1:],
+        ["runs/fewrel-minilm-hyperproto hyperproto bayes unit"],
+    ],
+}
+INTENTS = ["nearest centroid", "cosine prototypes", "logistic regression, balanced", "hypersphere sphere bayes"]
+
+
+def of_draws(shots: str) -> tuple[list[float], list[float], list[Mark]]:
+    """Mean, interval and mark of each column for CLINC150, whose file has every draw."""
+    rows = content("intents-clinc150")["results"]
+    keyed = {(r["method"], r["shots"]): r["accuracy"] for r in rows if r["transform"] == "unit"}
+    found = [keyed[name, shots] for name in INTENTS]
+    marks = best_of_draws([cell["draws"] for cell in found])
+    return [cell["mean"] for cell in found], [cell["ci95"] for cell in found], marks
+
+
+def of_episodes(data: str, shot: Any) -> tuple[list[float], list[float], list[Mark]]:
+    """Mean, interval and mark of each column, by the paired differences of the file; of two files there are none."""
+    split = data.partition(", ")[2] or "test"
+    found = [content(file) for file in FILES[data]]
+
+    def here(row: dict[str, Any]) -> bool:
+        return bool(row.get("split", split) == split and row.get("way", 5) == 5 and row["shot"] == shot)
+
+    rows = {row["label"]: row for file in found for row in file["results"] if here(row)}
+    chosen = [
+        max((rows[label] for label in labels if label in rows), key=lambda row: float(row["accuracy"]))
+        for labels in LABELS[data.partition(",")[0]]
+    ]
+    pairs: dict[tuple[str, str], Difference] = {}
+    for file in found:
+        for row in file.get("comparisons", []):
+            if here(row):
+                pairs[row["a"], row["b"]] = row["difference"], row["ci95"]
+                pairs[row["b"], row["a"]] = -row["difference"], row["ci95"]
+    labels = [row["label"] for row in chosen]
+    means = [row["accuracy"] for row in chosen]
+    return means, [row["ci95"] for row in chosen], best_marks(means, lambda i, j: pairs.get((labels[i], labels[j])))
+
+
+def test_the_results_of_the_readme_are_those_of_the_files() -> None:
+    [table] = tables(section("README.md", "Results"))
+    assert len(table) == 7
+    marks = []
+    for name, *cells, interval in table[1:]:
+        data = name.partition("]")[0].removeprefix("[")
+        found = [
+            of_draws("5" if shot == 5 else "unequal") if data == "CLINC150" else of_episodes(data, shot)
+            for shot in (5, UNEQUAL)
+        ]
+        columns = [
+            [marked(f"{100 * mean:.1f}", mark) for mean, mark in zip(means, own, strict=True)]
+            for means, _, own in found
+        ]
+        assert cells == [" / ".join(pair) for pair in zip(*columns, strict=True)], data
+        halves = [half for _, own, _ in found for half in own]
+        assert float(interval) == pytest.approx(100 * max(halves), abs=0.05), data
+        marks += [mark for _, _, own in found for mark in own]
+    assert {"best", "tied", ""} <= set(marks)
+
+
+KNOWLEDGE = [  # what the files call the rows of the README
+    *("cosine prototypes", "logistic regression", "plain"),
+    *("logistic regression, name as example", "names", "self-training", "unlabelled, auto"),
+    *("self-training, name as example", "soft k-means prototypes, name as example", "names + unlabelled, auto"),
+]
+SETS = ("hwu64", "banking77", "clinc150")
+OURS, RIVAL = "names + unlabelled, auto", "self-training, name as example"
+
+
+def test_what_names_and_texts_bring_is_what_the_files_say() -> None:
+    [[head, *table]] = tables(section("README.md", "Names and unlabelled texts"))
+    for place, name in enumerate(SETS, start=2):
+        assert head[place].endswith(f"][{name}]")
+        found = content(f"intents-{name}-knowledge")
+        assert [row[place] for row in table] == accuracy_cells(found, KNOWLEDGE, ("1", "5", "unequal")), name
+        rows = {(row["method"], row["shots"]): row["accuracy"] for row in found["results"]}
+        assert len({len(rows[method, shot]["draws"]) for method in KNOWLEDGE for shot in ("1", "5", "unequal")}) == 1
+
+
+def draws(name: str, method: str, shot: str) -> Any:
+    import numpy as np
+
+    rows = content(f"intents-{name}")["results"]
+    [row] = [row for row in rows if (row["method"], row["shots"]) == (method, shot)]
+    return np.array(row["accuracy"]["draws"])
+
+
+def signed(mean: float, half: float | None = None) -> str:
+    return f"{100 * mean:+.1f}" + ("" if half is None else f" ± {100 * half:.1f}")
+
+
+def against(name: str, method: str, other: str, shot: str) -> tuple[float, float]:
+    a, b = draws(name, method, shot), draws(name, other, shot)
+    common = min(len(a), len(b))
+    return paired_difference(a[:common], b[:common])
+
+
+def test_the_sentences_of_the_readme_are_those_of_the_files() -> None:
+    text = " ".join(section("README.md", "Names and unlabelled texts").split())
+    for shot, words in (("1", "at one shot"), ("5", "at five"), ("unequal", "at unequal shots")):
+        one, two, three = (signed(*against(f"{name}-knowledge", OURS, RIVAL, shot)) for name in SETS)
+        assert f"{one}, {two} and {three} {words}" in text
+    gains = [against(f"{name}-knowledge", OURS, "plain", "1")[0] for name in SETS]
+    assert f"give {100 * min(gains):.0f} to {100 * max(gains):.0f} points more" in text
+    fewer = [
+        draws(f"{name}-knowledge", "plain", "5").mean() - draws(f"{name}-knowledge", OURS, "1").mean() for name in SETS
+    ]
+    assert f"{100 * min(fewer):.0f} to {100 * max(fewer):.0f} fewer than five examples" in text
+
+
+POOLS = ("absent", "unequal", "strangers", "few-known", "by-name")
+DATA = {
+    "HWU64": "hwu64",
+    "BANKING77": "banking77",
+    "CLINC150": "clinc150",
+    "FewRel val_wiki": "fewrel-val_wiki",
+    "FewRel val_pubmed": "fewrel-val_pubmed",
+}
+SHOTS = ("1", "5", "10", "unequal")
+
+
+def pool_differences() -> dict[tuple[str, str], list[tuple[float, float] | None]]:
+    """What unlabelled texts bring, by pool and data: without and with names, at each kind of shots."""
+    found: dict[tuple[str, str], list[tuple[float, float] | None]] = {}
+    for pool in POOLS:
+        for title, name in DATA.items():
+            file = f"{name}-{pool}"
+            own: list[tuple[float, float] | None] = [None] * 4
+            if pool != "by-name":
+                own = [against(file, "unlabelled, auto", "plain", shot) for shot in SHOTS]
+            found[pool, title] = own + [against(file, OURS, "names", shot) for shot in SHOTS]
+    return found
+
+
+def test_what_bad_pools_cost_is_what_the_files_say() -> None:
+    found = pool_differences()
+    text = read("results/estimators.md").partition("### Unlabelled texts that are not what was hoped")[2]
+    for (pool, title), values in found.items():
+        cells = " | ".join("-" if value is None else signed(*value).replace("+-", "-") for value in values)
+        assert f"| {pool} | {title} | {cells} |".replace("-0.0", "+0.0") in text.replace("-0.0", "+0.0"), (pool, title)
+    every = [value[0] for values in found.values() for value in values if value is not None]
+    rare = sorted(every)[:2]
+    said = " ".join(read("README.md").split())
+    assert f"at most {-100 * sorted(every)[2]:.1f} in {len(every) - 2} of {len(every)} cases" in said
+    assert f"{-100 * rare[1]:.1f} and {-100 * rare[0]:.1f} in the other two" in said
+    for document in ("README.md", "docs/estimators.md"):  # measured by others, on sets that played no part
+        said = " ".join(read(document).split())
+        assert "up to 2.5" in said
+        assert "played no part" in said
+
+
+@pytest.mark.parametrize("study", ["relations", "images"])
+def test_the_leaderboards_are_those_of_their_files(study: str) -> None:
+    found = content(f"leaderboard-{study}")
+    own = leaderboard.STUDIES[study]
+    facts = {key: found[key] for key in ("episodes", "query", "seed")}
+    titles = {name: track.title for name, track in own.tracks.items()}
+    text = page(found["results"], found["command"], facts, title=own.title, titles=titles, chosen_on=own.chosen_on)
+    assert read(f"results/leaderboard-{study}.md") == text
