@@ -1,6 +1,7 @@
 """Numbers and marks in README, docs and result pages are those of the files that they cite."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -148,6 +149,60 @@ def test_the_sentences_of_the_readme_are_those_of_the_files() -> None:
         draws(f"{name}-knowledge", "plain", "5").mean() - draws(f"{name}-knowledge", OURS, "1").mean() for name in SETS
     ]
     assert f"{100 * min(fewer):.0f} to {100 * max(fewer):.0f} fewer than five examples" in text
+
+
+EVERY = {  # rows of the table in results/estimators.md, by what the files call them
+    "`bayes`": "plain",
+    "`bayes`, names": "names",
+    "`bayes`, texts": "unlabelled",
+    "`bayes`, both": "names + unlabelled",
+    "`refine=True`, texts": "unlabelled, refined",
+    "`refine=True`, both": "names + unlabelled, refined",
+    '`refine="auto"`, texts': "unlabelled, auto",
+    '`refine="auto"`, both': OURS,
+    "`bayes`, name as an example": "name as example",
+    "`bayes`, name as an example, texts": "name as example + unlabelled",
+    **{
+        f"{name}{end}": f"{name}{end.replace('an ', '')}"
+        for end in ("", ", name as an example")
+        for name in (
+            *("cosine prototypes", "logistic regression", "soft k-means prototypes", "self-training"),
+            "label spreading",
+        )
+    },
+}
+RIVALS = (
+    *("`bayes`, both", "`bayes`", "logistic regression, name as an example"),
+    *("soft k-means prototypes, name as an example", "`bayes`, name as an example, texts"),
+    "self-training, name as an example",
+)
+
+
+def rows_of_estimators() -> list[str]:
+    """The two tables of names and unlabelled texts in results/estimators.md, line by line."""
+    shots = ("0", "1", "2", "5", "10", "20", "unequal")
+    files = [content(f"intents-{name}-knowledge") for name in SETS]
+    cells = [accuracy_cells(file, list(EVERY.values()), shots) for file in files]
+    lines = [f"| {' | '.join(row)} |" for row in zip(EVERY, *cells, strict=True)]
+    for rival in RIVALS:
+        own = [
+            " / ".join(signed(*against(f"{name}-knowledge", OURS, EVERY[rival], shot)) for shot in shots[1:])
+            for name in SETS
+        ]
+        lines.append(f"| {rival} | {' | '.join(own)} |")
+    return lines
+
+
+def test_the_tables_of_names_and_texts_are_those_of_the_files() -> None:
+    page = section("results/estimators.md", "Names and unlabelled texts")
+    for line in rows_of_estimators():
+        assert line in page
+
+
+@pytest.mark.parametrize("name", ["relations", "images", "entities"])
+def test_pages_without_paired_marks_mark_nothing(name: str) -> None:
+    rows = [line for line in read(f"results/{name}.md").splitlines() if line.startswith("|")]
+    assert [line for line in rows if re.search(r"\*\*\d", line)] == []
 
 
 POOLS = ("absent", "unequal", "strangers", "few-known", "by-name")
