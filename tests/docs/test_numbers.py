@@ -217,7 +217,7 @@ SHOTS = ("1", "5", "10", "unequal")
 
 
 def pool_differences() -> dict[tuple[str, str], list[tuple[float, float] | None]]:
-    """What unlabelled texts bring, by pool and data: without and with names, at each kind of shots."""
+    """Return the gain by unlabelled texts for each pool and data set: without and with names, at each kind of shots."""
     found: dict[tuple[str, str], list[tuple[float, float] | None]] = {}
     for pool in POOLS:
         for title, name in DATA.items():
