@@ -254,3 +254,25 @@ def test_the_leaderboards_are_those_of_their_files(study: str) -> None:
     titles = {name: track.title for name, track in own.tracks.items()}
     text = page(found["results"], found["command"], facts, title=own.title, titles=titles, chosen_on=own.chosen_on)
     assert read(f"results/leaderboard-{study}.md") == text
+
+
+def test_the_weight_of_proto_adv_is_the_best_on_semeval_and_its_game_is_open() -> None:
+    rows = content("proto-adv-choices")["results"]
+    best = max(rows, key=lambda row: float(row["accuracy"]))
+    assert (best["discriminator"], best["adversary_weight"]) == ("sgd 0.1", 1)
+    assert 0.5 <= best["discriminator_accuracy"] < 0.65
+    said = " ".join(read("docs/relations.md").split())
+    for split, words in (("val_semeval", "on SemEval"), ("val_pubmed", "(five) on val_pubmed")):
+        pairs = {row["shot"]: (-row["difference"], row["ci95"]) for row in content(f"proto-adv-{split}")["comparisons"]}
+        assert f"{signed(*pairs[5])} {words}" in said
+
+
+def test_the_released_forms_stand_beside_reconstructions() -> None:
+    relations = {(row["track"], row["row"]) for row in content("leaderboard-relations")["results"]}
+    assert {("cnn", "metanet"), ("cnn", "metanet-conv"), ("minilm", "gnn")} <= relations
+    images = {
+        row["row"]: row for row in content("leaderboard-images")["results"] if row["column"] == "test 5-way 1-shot"
+    }
+    assert images["maml-5way-1shot"]["accuracy"] > images["maml-5way"]["accuracy"] + 0.05
+    at_five = [r for r in content("leaderboard-relations")["results"] if r["column"] == "val 5-way 5-shot"]
+    assert [r["accuracy"] > 0.6 for r in at_five if (r["track"], r["row"]) == ("minilm", "gnn")] == [True]

@@ -472,3 +472,13 @@ def test_mistakes_in_what_a_recipe_says_of_the_paper(tmp_path: Path) -> None:
     path.write_text(TABLE + '[[row]]\nname = "a"\npaper = { table = "mine", method = "ProtoNet" }\n')
     with pytest.raises(ConfigError, match=r"mine\.toml:a: 1 problem\(s\)\n- backbone is missing"):
         recipes_of(str(path))
+
+
+def test_proto_adv_has_the_weight_and_discriminator_of_the_toolkit() -> None:
+    for recipe, weight in (("fewrel-cnn:proto-adv", 1.0), ("fewrel-minilm:proto-adv", 0.5)):
+        found = load_recipe(recipe)
+        assert found.method.options["adversary_weight"] == weight
+        assert (found.optim["discriminator"].name, found.optim["discriminator"].lr) == ("sgd", 0.1)
+    gnn = load_recipe("fewrel-minilm:gnn")
+    assert gnn.method.options["norm"] == "batch"  # the released one
+    assert (gnn.encoder.options["frozen"], gnn.encoder.options["representation"]) == (True, "markers")
