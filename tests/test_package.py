@@ -34,6 +34,36 @@ def test_regions_episodes_and_estimators_need_no_torch() -> None:
     assert python(code).strip() == "False"
 
 
+NO_TORCH = """
+import importlib.abc, sys
+class NoTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, NoTorch())
+"""
+CALLABLES = """
+from hyperproto import FewShotImageClassifier, FewShotTextClassifier
+def letters(texts):
+    return [[text.count(letter) for letter in "aeiou"] for text in texts]
+class Letters:
+    def encode(self, texts):
+        return letters(texts)
+for encoder in (letters, Letters()):
+    model = FewShotTextClassifier(encoder=encoder).fit(["aaa", "ooo"], ["a", "o"])
+    assert model.predict(["banana"]).tolist() == ["a"]
+    model.save("texts")
+    assert FewShotTextClassifier.load("texts", encoder=encoder).predict(["foot"]).tolist() == ["o"]
+def sizes(paths):
+    return [[1.0, float(len(path))] for path in paths]
+assert FewShotImageClassifier(encoder=sizes).fit(["a.png", "aaaa.png"], ["short", "long"]).predict(["b.png"]) == "short"
+"""
+
+
+def test_encoders_that_are_callables_need_no_torch(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", NO_TORCH + CALLABLES], check=True, cwd=tmp_path)
+
+
 def test_help_starts_without_torch() -> None:
     heavy = "'torch', 'sklearn', 'numpy', 'matplotlib'"
     assert (
@@ -205,6 +235,8 @@ def use_the_light_install(own: Path, folder: Path) -> None:
     ran = run(str(own), "-c", ESTIMATOR)
     assert ran.stderr == ""
     assert json.loads(ran.stdout) == [True, ["cat", "dog"]]
+    ran = run(str(own), "-c", CALLABLES)
+    assert (ran.returncode, ran.stderr) == (0, "")
     fitted = run(script, "fit", "examples.jsonl", "--encoder", "identity", "--out", "mine")
     assert (fitted.returncode, fitted.stderr) == (0, "")
     assert "2 classes, 4 examples" in fitted.stdout

@@ -325,6 +325,63 @@ def test_texts_by_a_callable_or_a_module(encoder: Any, tmp_path: Path) -> None:
     assert load_classifier(tmp_path, check_encoder=False).classes_.tolist() == ["court", "people", "place"]
 
 
+class SentenceTransformer(nn.ModuleList):
+    """A stand-in with the signatures of sentence-transformers: `encode` takes texts, a call takes word pieces."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__(modules)
+        self.modes: list[bool] = []
+
+    def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
+        return {"sentence_embedding": self[0](features.get("input_ids"))}
+
+    def encode(
+        self,
+        sentences: str | list[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        normalize_embeddings: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        self.modes.append(self.training)
+        vectors: Any = self[0](torch.tensor(letters(list(sentences)), dtype=torch.float32))
+        return vectors.detach().numpy() if convert_to_numpy and not convert_to_tensor else vectors
+
+
+class TensorEncoder:
+    """An object that only encodes, to tensors that know their gradient."""
+
+    def encode(self, texts: list[str]) -> Tensor:
+        return torch.tensor(letters(texts), dtype=torch.float32, requires_grad=True)
+
+
+def test_texts_by_an_object_that_encodes(tmp_path: Path) -> None:
+    linear = nn.Linear(5, 4)
+    network = SentenceTransformer(linear)
+    model = FewShotTextClassifier(encoder=network).fit(TEXTS, LABELS)
+    assert network.modes
+    assert not any(network.modes)
+    assert network.training
+    bound = FewShotTextClassifier(encoder=network.encode).fit(TEXTS, LABELS)
+    np.testing.assert_array_equal(model.predict_proba(NEW), bound.predict_proba(NEW))
+    assert model.encoder_["name"].endswith("SentenceTransformer")
+    model.save(tmp_path)
+    loaded = FewShotTextClassifier.load(tmp_path, encoder=network)
+    np.testing.assert_array_equal(loaded.predict_proba(NEW), model.predict_proba(NEW))
+    with torch.no_grad():
+        linear.weight.mul_(2)
+    with pytest.raises(DataError, match="use the encoder of the fit, or fit again"):
+        model.predict(NEW)
+    other = FewShotTextClassifier(encoder=TensorEncoder()).fit(TEXTS, LABELS)
+    expected = FewShotTextClassifier(encoder=letters).fit(TEXTS, LABELS)
+    np.testing.assert_array_equal(other.predict_proba(NEW), expected.predict_proba(NEW))
+    assert other.encoder_ == {"name": f"encode of {__name__}.TensorEncoder", "options": {}, "sha256": None}
+
+
 def test_images_reach_a_callable_as_they_came(files: list[Path]) -> None:
     seen: list[Any] = []
 

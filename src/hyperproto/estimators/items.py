@@ -6,7 +6,7 @@ from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
+from hyperproto.estimators.callables import CallableNetwork, Network, has_encode, is_torch_module
 from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
 from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
-
-if TYPE_CHECKING:
-    from hyperproto.estimators.networks import Network
 
 AUTO = "auto"
 
@@ -85,25 +83,28 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """The side of the images that a module is given; None among texts."""
         return None
 
-    def network(self) -> "Network":
+    def network(self) -> Network:
         """The network that `model` stands for."""
         if self.model is None:
             raise ConfigError(
                 "there is no encoder: a callable or a module is not stored with a classifier; give it again by "
                 "load(folder, encoder=...) or set_params(encoder=...)"
             )
-        if not (isinstance(self.model, str | PathLike) or callable(self.model)):
+        named = isinstance(self.model, str | PathLike)
+        if not (named or callable(self.model) or has_encode(self.model)):
             raise ConfigError(
                 f"encoder {self.model!r} ({type(self.model).__name__}) will not do; give a name, the folder of a run, "
-                "a callable or a torch module"
+                "a callable, an object with .encode(items) or a torch module"
             )
+        if not named and not is_torch_module(self.model):
+            return CallableNetwork(self.model, prefer_encode=self.module_side() is None)
         try:
             from hyperproto.estimators.networks import network_of
         except ImportError as error:
             raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[{self.extra}]'") from error
         folder = run_folder(self.model)
-        named = isinstance(self.model, str | PathLike) and folder is None
-        return network_of(self.model, self.spec() if named else ("", {}), folder, self.module_side())
+        spec = self.spec() if named and folder is None else ("", {})
+        return network_of(self.model, spec, folder, self.module_side())
 
     @property
     def _n_features_out(self) -> int:

@@ -1,60 +1,45 @@
-"""Networks that encode items: what `encoder=` stands for, a name, the folder of a run, a module or a callable.
+"""Networks that encode items on torch: what `encoder=` stands for, a name, the folder of a run or a module.
 
 Those of a name or a run are loaded once a process and belong to it alone, so the vectors they gave lately are kept.
 This file needs torch; the classifiers import it when there are items to read.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperproto.data import Pool, Progress
 from hyperproto.encoders import ENCODERS, Encoder, FeatureTransform, Units, default_device, make_encoder
 from hyperproto.encoders.vector_cache import cached_units, weights_digest
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.callables import (
+    CallableNetwork,
+    Floats,
+    Network,
+    checked_vectors,
+    has_encode,
+    qualified_name,
+)
 from hyperproto.registry import check_options
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
 
-Floats = NDArray[np.float32]
 Options = tuple[tuple[str, Any], ...]
 
 LOADED = 4  # networks in memory at once
 RECENT = 1 << 26  # bytes of vectors that are kept in memory
 MANY = 200  # items: fewer are not looked up on disk
 BATCH = 64  # items that a module is given at once
-
-
-class Network:
-    """Items to vectors (n, D), float32. A subclass writes `encode` and `identity`."""
-
-    decodes: ClassVar[bool] = False  # whether it takes images as they were given, files and arrays
-    size: int | None = None  # D, where it is known before anything is encoded
-    pixels: tuple[int, int] | None = None  # side and channels of the images it reads, where it says so
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """All that vectors follow from: a name, options, and a checksum of weights where there are any."""
-        raise NotImplementedError
-
-    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
-        """Encode texts, or images; `on_disk` allows a look into the folder of stored vectors."""
-        raise NotImplementedError
-
-    def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Floats:
-        """Encode items; with `cache`, none that was encoded lately or is on disk."""
-        return self.encode(items, False, progress)
 
 
 class EncoderNetwork(Network):
@@ -189,7 +174,11 @@ class ModuleNetwork(Network):
     def identity(self) -> dict[str, Any]:
         """The module's class, and its weights as they are now."""
         options = {} if self.pixels is None else {"resolution": self.pixels[0]}
-        return {"name": f"module {_name(type(self.module))}", "options": options, "sha256": digest_of(self.module)}
+        return {
+            "name": f"module {qualified_name(type(self.module))}",
+            "options": options,
+            "sha256": digest_of(self.module),
+        }
 
     @torch.no_grad()
     def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
@@ -204,28 +193,25 @@ class ModuleNetwork(Network):
                 found = self.module(batch)
                 if isinstance(found, Tensor):
                     found = found.detach().cpu()
-                parts.append(checked_vectors(found, len(batch), f"the module {_name(type(self.module))}"))
+                parts.append(checked_vectors(found, len(batch), f"the module {qualified_name(type(self.module))}"))
                 if progress is not None:
                     progress(min(start + BATCH, len(items)), len(items))
         return np.concatenate(parts)
 
 
-class CallableNetwork(Network):
-    """Any function from a list of items, as they were given, to an array (n, D)."""
-
-    decodes = True
-
-    def __init__(self, function: Callable[[Sequence[Any]], Any]) -> None:
-        self.function = function
+class ModuleWithEncode(CallableNetwork):
+    """A torch module that encodes texts by its own `encode`, such as a `SentenceTransformer`."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The function's name: nothing else is known of it."""
-        return {"name": f"callable {_name(self.function)}", "options": {}, "sha256": None}
+        """The module's class, and its weights as they are now."""
+        return {**super().identity, "sha256": digest_of(self.encoder)}
 
+    @torch.no_grad()
     def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
-        """Call it once, and look at what it returns."""
-        return checked_vectors(self.function(items), len(items), f"the callable {_name(self.function)}")
+        """Call its `encode` in eval mode."""
+        with _eval_mode(self.encoder):
+            return super().encode(items, on_disk, progress)
 
 
 def network_of(encoder: Any, spec: tuple[str, dict[str, Any]], folder: Path | None, resolution: int | None) -> Network:
@@ -236,9 +222,9 @@ def network_of(encoder: Any, spec: tuple[str, dict[str, Any]], folder: Path | No
     if isinstance(encoder, Encoder):
         return EncoderNetwork(encoder, f"the encoder {type(encoder).__qualname__}")
     if isinstance(encoder, nn.Module):
+        if resolution is None and has_encode(encoder):
+            return ModuleWithEncode(encoder, prefer_encode=True)
         return ModuleNetwork(encoder, resolution)
-    if callable(encoder):
-        return CallableNetwork(encoder)
     if folder is not None:
         return _run(folder, _stamp(folder))
     name, options = spec
@@ -277,17 +263,6 @@ def _stamp(folder: Path) -> tuple[int, ...]:
     return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns))
 
 
-def checked_vectors(found: Any, expected: int, where: str) -> Floats:
-    """Look at what a module or a callable returned: one vector an item, (n, D); further axes are flattened."""
-    try:
-        vectors = np.asarray(found, dtype=np.float32)
-    except (OverflowError, TypeError, ValueError):
-        raise DataError(f"{where} returned {type(found).__name__}, no array of numbers ({expected}, D)") from None
-    if vectors.ndim < 2 or len(vectors) != expected or vectors.size == 0:
-        raise DataError(f"{where} returned an array {vectors.shape} for {expected} items; return ({expected}, D)")
-    return vectors.reshape(expected, -1)
-
-
 @contextmanager
 def _eval_mode(module: nn.Module) -> Iterator[None]:
     """Switch to eval mode, and each part back to the mode it was in."""
@@ -311,8 +286,3 @@ def digest_of(module: nn.Module) -> str:
         hashed: Any = weights_digest  # which reads no more than parameters and buffers
         _DIGESTS[module] = state, hashed(module)
     return _DIGESTS[module][1]
-
-
-def _name(named: Any) -> str:
-    owner = named if hasattr(named, "__qualname__") else type(named)
-    return f"{owner.__module__}.{owner.__qualname__}"

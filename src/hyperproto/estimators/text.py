@@ -24,7 +24,8 @@ class TextEncoder(ItemEncoder):
     Parameters
     ----------
     model : "minilm", "mpnet", "bert", a folder with a checkpoint, or a name on the Hugging Face hub; the folder of a
-        run that `hyperproto train` made on texts; a callable, or a torch module, from a list of texts to (n, D).
+        run that `hyperproto train` made on texts; a callable, an object with `.encode(texts)` such as a
+        `SentenceTransformer`, or a torch module, from a list of texts to (n, D).
     max_length : in word pieces, for a language model by name; of a longer text the beginning is read. "auto": the
         checkpoint's own maximum.
     pooling : "auto": as the checkpoint says. "cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean" or
