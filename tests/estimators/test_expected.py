@@ -109,6 +109,8 @@ def test_evenly_spaced_examples_stand_for_all(monkeypatch: pytest.MonkeyPatch) -
     assert (all_of_them.examples, some.examples) == (200, 50)
     assert some.accuracy == pytest.approx(all_of_them.accuracy, abs=0.2)
     assert some.set_size == pytest.approx(all_of_them.set_size, rel=0.2)
+    order = np.random.default_rng(0).permutation(len(x))
+    assert HypersphereClassifier(coverage=0.9).fit(x[order], y[order]).expected_ == some
 
 
 def test_what_counts_as_vacuous() -> None:

@@ -106,6 +106,31 @@ def test_updates_are_one_fit(make: Any, settings: Any) -> None:
     assert_equal_models(more, whole, Q, 1e-5)
 
 
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_order_of_rows_and_classes_does_not_matter(make: Any, refine: Any, dtype: Any) -> None:
+    x, rows = X.astype(dtype), ROWS.astype(dtype)
+    expected = make(refine=refine).fit(x, Y, names=NAMES, unlabelled=rows)
+    renamed = dict(zip("abcde", "ceabd", strict=True))
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        order, others = random.permutation(len(x)), random.permutation(len(rows))
+        shuffled = make(refine=refine).fit(x[order], Y[order], names=NAMES, unlabelled=rows[others])
+        grown = make(refine=refine).fit(x[order[:4]], Y[order[:4]], names=NAMES, unlabelled=rows[others[:9]])
+        grown.partial_fit(x[order[4:]], Y[order[4:]]).partial_fit(None, None, unlabelled=rows[others[9:]])
+        other = make(refine=refine).fit(
+            x,
+            [renamed[label] for label in Y],
+            names={renamed[key]: name for key, name in NAMES.items()},
+            unlabelled=rows,
+        )
+        proba = other.predict_proba(TEST)[:, [other.classes_.tolist().index(renamed[label]) for label in "abcde"]]
+        for model, found in ((shuffled, None), (grown, None), (other, proba)):
+            found = model.predict_proba(TEST) if found is None else found
+            np.testing.assert_allclose(found, expected.predict_proba(TEST), atol=1e-9 if dtype == np.float64 else 1e-4)
+            assert model.expected_.accuracy == expected.expected_.accuracy
+
+
 def test_a_class_with_a_name_stays_when_its_last_example_goes() -> None:
     model = HypersphereClassifier().fit(X, Y, names={"b": NAMES["b"]})
     assert model.forget(X[Y == "b"], ["b"]).counts_.tolist() == [3, 0, 4, 2, 5]

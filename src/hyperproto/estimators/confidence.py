@@ -78,16 +78,23 @@ def _judged(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indice
     """The examples that can be left out, or evenly spaced ones that stand for all: measures (n, N) and weights."""
     stats = left_out.stats
     alike = np.flatnonzero(left_out.has_siblings)
-    index = evenly_spaced(alike, len(stats.count))
+    index = evenly_spaced(alike, len(stats.count), lambda: left_out.content_order)
     weights = stats.weights[index]
     if len(index) < len(alike):
         weights = weights * (stats.weights[alike].sum() / weights.sum())
     return index, left_out_measures(left_out, region, form, index, fair=True), weights
 
 
-def evenly_spaced(examples: Indices, way: int) -> Indices:
-    """All of the examples, or as many as stand for them."""
-    return examples[:: max(1, math.ceil(len(examples) / number_judged(way)))]
+def evenly_spaced(examples: Indices, way: int, order: Callable[[], Indices]) -> Indices:
+    """Return all of the `examples`, sorted indices, or as many as stand for them: each so many-th in their `order`.
+
+    `order` gives an order of all rows, of which `examples` are some; it is not asked for if all are taken.
+    """
+    step = max(1, math.ceil(len(examples) / number_judged(way)))
+    if step == 1:
+        return examples
+    ordered = order()
+    return np.sort(ordered[np.isin(ordered, examples)][::step])
 
 
 def number_judged(way: int) -> float:
@@ -397,7 +404,7 @@ def plausible_sets(conformal: Conformal, thresholds: Doubles) -> PlausibleSets:
 
     def numbers(examples: Indices) -> tuple[Doubles, Doubles, Indices]:
         """Of the own class (n,), 0 or 1, and of the others (n,)."""
-        index = evenly_spaced(examples, way)
+        index = evenly_spaced(examples, way, lambda: out.content_order)
         own, others = np.empty(len(index)), np.empty(len(index))
         size = max(1, BLOCK // way)
         for start in range(0, len(index), size):

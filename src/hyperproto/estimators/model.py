@@ -27,7 +27,7 @@ from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows,
 from hyperproto.estimators.side import Learned
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats
-from hyperproto.regions.left_out import LeftOut
+from hyperproto.regions.left_out import LeftOut, projection
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
 BLOCK = 1 << 21  # scores in memory at once
@@ -255,7 +255,8 @@ class Model:
         form = replace(self._plain_form, options={**self._plain_form.options, "refine": False})
         without = Model(replace(self.memory, side=side), form, self.parameters)
         rows = self.form.options["unlabelled"]
-        rows = rows[evenly_spaced(np.arange(len(rows)), len(self.classes))]
+        every = np.arange(len(rows))
+        rows = rows[evenly_spaced(every, len(self.classes), lambda: np.argsort(projection(rows), kind="stable"))]
         before, now = (model.measure(rows).astype(np.float64) for model in (without, self))
         return matched_temperature(now, mean_confidence(before, without._temperature))
 
