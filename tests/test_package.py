@@ -277,5 +277,5 @@ def test_the_wheel_without_torch_at_both_ends_of_its_bounds(tmp_path: Path) -> N
 
 def test_extras_are_those_of_the_documentation() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    known = {"train", "text", "glove", "images", "efficientnet", "onnx", "plots", "all", "dev"}
+    known = {"train", "text", "glove", "images", "efficientnet", "onnx", "plots", "interop", "all", "dev"}
     assert set(project["optional-dependencies"]) == known

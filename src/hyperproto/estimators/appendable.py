@@ -56,12 +56,13 @@ class AppendableArray:
         if wider != self.dtype:
             self._buffer = self.view.astype(wider)
 
-    def __getstate__(self) -> NDArray[Any]:
-        return self.view.copy()  # without the room
+    def __getstate__(self) -> dict[str, NDArray[Any]]:
+        return {"rows": self.view.copy()}  # without the room; a dictionary, as skops reads no other state
 
-    def __setstate__(self, state: NDArray[Any]) -> None:
-        self._buffer = state if state.flags.writeable else state.copy()  # joblib may give a file to be read only
-        self.size = len(state)
+    def __setstate__(self, state: dict[str, NDArray[Any]] | NDArray[Any]) -> None:
+        rows = state["rows"] if isinstance(state, dict) else state  # pickles of 0.1 hold the array itself
+        self._buffer = rows if rows.flags.writeable else rows.copy()  # joblib may give a file to be read only
+        self.size = len(rows)
 
 
 def equal_rows(kept: Floats, row: Floats, among: NDArray[np.bool_]) -> Indices:
