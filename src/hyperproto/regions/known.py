@@ -305,18 +305,27 @@ def _learn(unlabelled: Array, mean: Array, count: Array, name: Array, fit: Bayes
 
 
 def _measure_rows(unlabelled: Array, whiten: Whitening, dtype: Any) -> tuple[Array, Array, Array, Array]:
-    """Mean (..., 1, D) of rows; of the covariance G of the whitened rows tr(G) and d = tr(G)^2 / tr(G^2); ||A u||^2."""
+    """Mean (..., 1, D) of rows; of the covariance G of the whitened rows tr(G) and d = tr(G)^2 / tr(G^2); ||A u||^2.
+
+    Both traces are those of the products of the rows with each other, too: the smaller of the two matrices is made.
+    """
     xp = array_namespace(unlabelled)
     size, width = unlabelled.shape[-2:]
     cast = whiten.astype(unlabelled.dtype)
     parts = list(row_blocks(unlabelled, width))
     middle = sum(xp.astype(xp.sum(unlabelled[..., part, :], axis=-2, keepdims=True), dtype) for part in parts) / size
-    shift, gram, length = cast(xp.astype(middle, unlabelled.dtype)), 0.0, []
+    shift, gram, length, kept = cast(xp.astype(middle, unlabelled.dtype)), 0.0, [], []
     for part in parts:
         rows = cast(unlabelled[..., part, :])
         length.append(row_squares(rows))
         rows = rows - shift
-        gram = gram + xp.astype(rows.mT @ rows, dtype)
+        if size < width:
+            kept.append(rows)
+        else:
+            gram = gram + xp.astype(rows.mT @ rows, dtype)  # (..., D, D)
+    if size < width:
+        rows = xp.concat(kept, axis=-2)
+        gram = xp.astype(rows @ rows.mT, dtype)  # (..., U, U)
     gram = gram / size
     spread = xp.sum(xp.linalg.diagonal(gram), axis=-1)
     differ = xp.any(unlabelled != unlabelled[..., :1, :], axis=(-2, -1)) & xp.isfinite(spread)
