@@ -131,6 +131,22 @@ def test_the_order_of_rows_and_classes_does_not_matter(make: Any, refine: Any, d
             assert model.expected_.accuracy == expected.expected_.accuracy
 
 
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("shots", [1, 3])
+def test_one_outlier_among_the_unlabelled_rows_does_no_harm(refine: Any, shots: int) -> None:
+    x, y = drawn(shots, 4)
+    model = HypersphereClassifier(feature_transform="none", refine=refine)
+    usual = clone(model).fit(x, y, unlabelled=ROWS)
+    for factor in (1e3, 1e8):
+        rows = ROWS.copy()
+        rows[7] *= factor
+        found = clone(model).fit(x, y, unlabelled=rows)
+        assert found.score(TEST, TEST_Y) > usual.score(TEST, TEST_Y) - 0.02
+        assert found.temperature_ == pytest.approx(usual.temperature_, rel=0.2)
+        if shots > 1:
+            assert found.expected_.accuracy == pytest.approx(usual.expected_.accuracy, abs=0.07)
+
+
 def test_a_class_with_a_name_stays_when_its_last_example_goes() -> None:
     model = HypersphereClassifier().fit(X, Y, names={"b": NAMES["b"]})
     assert model.forget(X[Y == "b"], ["b"]).counts_.tolist() == [3, 0, 4, 2, 5]

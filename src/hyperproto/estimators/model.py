@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows,
 from hyperproto.estimators.side import Learned
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats
+from hyperproto.regions.known import near_rows
 from hyperproto.regions.left_out import LeftOut, projection
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
@@ -254,7 +255,9 @@ class Model:
         side = replace(self.memory.side, unlabelled=None)
         form = replace(self._plain_form, options={**self._plain_form.options, "refine": False})
         without = Model(replace(self.memory, side=side), form, self.parameters)
-        rows = self.form.options["unlabelled"]
+        rows, region = self.form.options["unlabelled"], cast(Any, self.region)
+        _, weight = near_rows(rows, self.stats, region.whiten)
+        rows = rows if weight is None else rows[weight > 0]
         every = np.arange(len(rows))
         rows = rows[evenly_spaced(every, len(self.classes), lambda: np.argsort(projection(rows), kind="stable"))]
         before, now = (model.measure(rows).astype(np.float64) for model in (without, self))

@@ -14,6 +14,9 @@ catches counts as so many examples more, R_n being its size and R' the mean size
 The mean of a cluster is off by sampling, v / R_n, and by rows that are not its own, which more rows do not cure:
 v / h (1 + R' / R_n), if wrong rows come in proportion to its size and to the mean size.
 
+A row that lies far outside the cloud of the others, and of the classes, has weight 0 (`near_rows`): no row moves a fit
+without bound. Names whose spread is of another order than that of the rows are scaled to it.
+
 Without names and unlabelled rows this is `fit_bayes`.
 """
 
@@ -23,10 +26,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from hyperproto.errors import DataError
-from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, root, row_squares
+from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, row_squares
 from hyperproto.regions.bayes import (
     LEAST_LEVERAGE,
     LEAST_RATIO,
@@ -48,6 +51,8 @@ ROUNDS = 8  # of expectation-maximisation
 BLOCK = 1 << 18  # shares in memory at once
 LEAST_ROWS = 64  # rows at a time, however many classes there are
 EMPTY = 1e-12  # a cluster of fewer rows has no mean
+FAR_ROW = 10.0  # a row so many times as far from the middle as others, and as classes, counts for nothing
+FOREIGN = 30.0  # names that spread so many times as far as the rows are in another unit: they are scaled to the rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,20 +108,25 @@ def fit_known(
     xp = array_namespace(stats.mean)
     count, mean = stats.count if worth is None else worth, base.whiten(stats.mean)
     fit, strength, matrix = base, xp.zeros_like(base.scatter), xp.zeros_like(stats.mean)
+    rows, spread = None, _total_spread(stats)
+    if unlabelled is not None and unlabelled.shape[-2] > 1:
+        rows = _Rows.of(*near_rows(unlabelled, stats, base.whiten), base.whiten, mean.dtype)
     if names is not None:
+        others = rows if rows is not None else clusters
         matrix = _name_matrix(names, named, mean.dtype)
+        matrix = _in_unit_of(matrix, named, spread if others is None else _either(spread, others.spread))
         known, name = base.scatter > 0, base.whiten(matrix)
         measured = _ratio_about_names(mean, count, name, xp.where(known, base.scatter, 1.0), prior_ratio)
         ratio = xp.where(known, measured, prior_ratio)
         center, strength = _centers(mean, count, name, ratio)
         fit = replace(base, center=center, ratio=ratio)
-    if unlabelled is not None and unlabelled.shape[-2] > 1:
-        clusters = _learn(unlabelled, mean, count, base.whiten(matrix), fit, base.ratio)
+    if rows is not None:
+        clusters = _learn(rows, mean, count, base.whiten(matrix), fit, base.ratio)
     if clusters is not None:
         both = _joined(mean, count, base.whiten(clusters.mean), clusters.worth)
         center, strength = _centers(both, count + clusters.worth, base.whiten(matrix), fit.ratio)
         fit = replace(fit, center=center)
-    spread = _total_spread(stats) if clusters is None else _either(clusters.spread, _total_spread(stats))
+    spread = spread if clusters is None else _either(clusters.spread, spread)
     scatter = _either(base.scatter, spread / (1 + 1 / fit.ratio))
     knowledge = Knowledge(matrix, strength, clusters, scatter, base.ratio)
     if fit is not base:
@@ -149,6 +159,17 @@ def _name_matrix(names: Array, named: Array, dtype: Any) -> Array:
     middle = xp.sum(names, axis=-2, keepdims=True) / at_least(number, 1.0)
     middle = xp.where(xp.all(named, axis=-1)[..., None, None], 0.0, middle)
     return xp.where(named[..., None], names - middle, 0.0)
+
+
+def _in_unit_of(names: Array, named: Array, spread: Array) -> Array:
+    """Scale names (..., N, D) to the `spread` (...) of the rows, a mean square, where theirs is of another order."""
+    xp = array_namespace(names)
+    weight = xp.ones_like(names[..., 0]) if named is None else xp.astype(named, names.dtype)
+    away = row_squares(names - _weighted(weight, names))
+    own = xp.sum(weight * away, axis=-1) / at_least(xp.sum(weight, axis=-1), 1.0)  # (...)
+    foreign = (own > FOREIGN**2 * spread) & (spread > 0)
+    factor = xp.sqrt(xp.where(foreign, spread, 1.0) / xp.where(foreign, own, 1.0))
+    return names * factor[..., None, None]
 
 
 def _prior(mean: Array, weight: Array, name: Array, among: Array) -> tuple[Array, Array]:
@@ -279,14 +300,91 @@ def near(believed: Array, ratio: Array) -> Array:
     return 1 + 1 / (xp.mean(believed, axis=-1) + ratio)
 
 
-def _learn(unlabelled: Array, mean: Array, count: Array, name: Array, fit: BayesFit, loose: Array) -> Clusters:
+def near_rows(unlabelled: Array, stats: ExampleStatistics, whiten: Whitening) -> tuple[Array, Array]:
+    """Return rows (..., U, D) and the weight of each (..., U): 1, or 0 if it is far outside; None if all are 1.
+
+    In the whitened space and from the middle of the class means, a row is far at FAR_ROW times the larger of two
+    distances: the median of the rows, and that of the farthest class. Without examples the middle is the median of the
+    rows. A row of weight 0 is replaced by the nearest one, so that its numbers do no harm.
+    """
+    xp = array_namespace(unlabelled)
+    size = unlabelled.shape[-2]
+    dtype, cast = unlabelled.dtype, whiten.astype(unlabelled.dtype)
+    among = xp.astype(stats.count > 0, stats.mean.dtype)
+    mean = whiten(stats.mean)
+    middle = _weighted(among, mean)  # (..., 1, D)
+    none = xp.sum(among, axis=-1) <= 0
+    if bool(xp.any(none)):
+        median = xp.sort(cast(unlabelled), axis=-2)[..., (size - 1) // 2, :][..., None, :]
+        middle = xp.where(none[..., None, None], xp.astype(median, middle.dtype), middle)
+    reach = xp.max(among * (row_squares(mean - middle) + stats.squares / positive(stats.count)), axis=-1)  # (...)
+    shift = xp.astype(middle, dtype)
+    blocks = row_blocks(unlabelled, unlabelled.shape[-1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        away = xp.concat([row_squares(cast(unlabelled[..., part, :]) - shift) for part in blocks], axis=-1)  # (..., U)
+    usual = xp.sort(away, axis=-1)[..., (size - 1) // 2]
+    usual = at_least(usual, xp.astype(reach, dtype))[..., None]
+    near = (away <= FAR_ROW**2 * usual) | (usual == 0)
+    if bool(xp.all(near)):
+        return unlabelled, None
+    numbers = xp.arange(size, device=device(unlabelled))
+    nearest = xp.astype(numbers == xp.argmin(xp.where(near, away, math.inf), axis=-1)[..., None], dtype)
+    return xp.where(near[..., None], unlabelled, nearest[..., None, :] @ unlabelled), xp.astype(near, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Unlabelled rows and what is measured of them: of the covariance G of the whitened rows tr(G), and d."""
+
+    rows: Array  # (..., U, D)
+    weight: Array  # (..., U) 1 or 0; None if all are 1
+    middle: Array  # (..., 1, D) their mean
+    spread: Array  # (...) tr(G)
+    dim: Array  # (...) d = tr(G)^2 / tr(G^2)
+    length: Array  # (..., U) ||A u||^2
+
+    @classmethod
+    def of(cls, rows: Array, weight: Array, whiten: Whitening, dtype: Any) -> "_Rows":
+        """Measure rows, each of which counts `weight` times.
+
+        Both traces are those of the products of the rows with each other, too: the smaller of the two matrices is made.
+        """
+        xp = array_namespace(rows)
+        size, width = rows.shape[-2:]
+        cast = whiten.astype(rows.dtype)
+        parts = list(row_blocks(rows, width))
+        number = size if weight is None else xp.astype(xp.sum(weight, axis=-1), dtype)[..., None, None]
+        counted = rows if weight is None else rows * weight[..., None]
+        middle = sum(xp.astype(xp.sum(counted[..., part, :], axis=-2, keepdims=True), dtype) for part in parts) / number
+        shift, gram, length, kept = cast(xp.astype(middle, rows.dtype)), 0.0, [], []
+        for part in parts:
+            block = cast(rows[..., part, :])
+            length.append(row_squares(block))
+            block = block - shift if weight is None else (block - shift) * weight[..., part, None]
+            if size < width:
+                kept.append(block)
+            else:
+                gram = gram + xp.astype(block.mT @ block, dtype)  # (..., D, D)
+        if size < width:
+            block = xp.concat(kept, axis=-2)
+            gram = xp.astype(block @ block.mT, dtype)  # (..., U, U)
+        gram = gram / number
+        spread = xp.sum(xp.linalg.diagonal(gram), axis=-1)
+        differ = xp.any(rows != rows[..., :1, :], axis=(-2, -1)) & xp.isfinite(spread)
+        spread = xp.where(differ, spread, 0.0)
+        scaled = gram / xp.where(spread > 0, spread, 1.0)[..., None, None]  # so that no square overflows
+        dim = 1 / xp.where(spread > 0, xp.sum(scaled * scaled, axis=(-2, -1)), 1.0)
+        return cls(rows, weight, middle, spread, dim, xp.concat(length, axis=-1))
+
+
+def _learn(given: _Rows, mean: Array, count: Array, name: Array, fit: BayesFit, loose: Array) -> Clusters:
     """Clusters by expectation-maximisation from the centres of `fit`; `mean` and `name` are whitened."""
     xp = array_namespace(mean)
-    middle, spread, dim, length = _measure_rows(unlabelled, fit.whiten, mean.dtype)
+    unlabelled, spread, dim = given.rows, given.spread, given.dim
     differ = spread > 0
     v = _either(fit.scatter, xp.where(differ, spread, 1.0) / (1 + 1 / fit.ratio))
     none = (xp.sum(count, axis=-1) <= 0)[..., None, None]  # names only: about the mean of the rows
-    moved = fit.center - xp.mean(fit.center, axis=-2, keepdims=True) + fit.whiten(middle)
+    moved = fit.center - xp.mean(fit.center, axis=-2, keepdims=True) + fit.whiten(given.middle)
     center = xp.where(none, moved, fit.center)
     worth = cluster = xp.zeros_like(count)
     for _ in range(ROUNDS):
@@ -294,7 +392,8 @@ def _learn(unlabelled: Array, mean: Array, count: Array, name: Array, fit: Bayes
         size, total = xp.zeros_like(count), xp.zeros_like(mean)
         for part in row_blocks(unlabelled, mean.shape[-2]):
             rows = unlabelled[..., part, :]
-            share = shares(rows, length[..., part])  # (..., B, N)
+            share = shares(rows, given.length[..., part])  # (..., B, N)
+            share = share if given.weight is None else share * given.weight[..., part, None]
             size = size + xp.astype(xp.sum(share, axis=-2), mean.dtype)
             total = total + xp.astype(share.mT @ rows, mean.dtype)
         worth = WORTH * size / (size + xp.mean(size, axis=-1, keepdims=True) + WORTH)
@@ -302,37 +401,6 @@ def _learn(unlabelled: Array, mean: Array, count: Array, name: Array, fit: Bayes
         cluster = total / at_least(size, EMPTY)[..., None]
         center, _ = _centers(_joined(mean, count, fit.whiten(cluster), worth), count + worth, name, fit.ratio)
     return Clusters(cluster, worth, spread, dim)
-
-
-def _measure_rows(unlabelled: Array, whiten: Whitening, dtype: Any) -> tuple[Array, Array, Array, Array]:
-    """Mean (..., 1, D) of rows; of the covariance G of the whitened rows tr(G) and d = tr(G)^2 / tr(G^2); ||A u||^2.
-
-    Both traces are those of the products of the rows with each other, too: the smaller of the two matrices is made.
-    """
-    xp = array_namespace(unlabelled)
-    size, width = unlabelled.shape[-2:]
-    cast = whiten.astype(unlabelled.dtype)
-    parts = list(row_blocks(unlabelled, width))
-    middle = sum(xp.astype(xp.sum(unlabelled[..., part, :], axis=-2, keepdims=True), dtype) for part in parts) / size
-    shift, gram, length, kept = cast(xp.astype(middle, unlabelled.dtype)), 0.0, [], []
-    for part in parts:
-        rows = cast(unlabelled[..., part, :])
-        length.append(row_squares(rows))
-        rows = rows - shift
-        if size < width:
-            kept.append(rows)
-        else:
-            gram = gram + xp.astype(rows.mT @ rows, dtype)  # (..., D, D)
-    if size < width:
-        rows = xp.concat(kept, axis=-2)
-        gram = xp.astype(rows @ rows.mT, dtype)  # (..., U, U)
-    gram = gram / size
-    spread = xp.sum(xp.linalg.diagonal(gram), axis=-1)
-    differ = xp.any(unlabelled != unlabelled[..., :1, :], axis=(-2, -1)) & xp.isfinite(spread)
-    spread = xp.where(differ, spread, 0.0)
-    scaled = gram / xp.where(spread > 0, spread, 1.0)[..., None, None]  # so that no square overflows
-    dim = 1 / xp.where(spread > 0, xp.sum(scaled * scaled, axis=(-2, -1)), 1.0)
-    return middle, spread, dim, xp.concat(length, axis=-1)
 
 
 def row_blocks(rows: Array, width: int) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hyperproto.errors import ConfigError
 from hyperproto.regions.arrays import Doubles, Floats, row_squares
 from hyperproto.regions.bayes import BayesFit
-from hyperproto.regions.known import Knowledge, Shares, near, row_blocks
+from hyperproto.regions.known import Knowledge, Shares, near, near_rows, row_blocks
 from hyperproto.regions.statistics import ExampleStatistics
 
 SOFT = 20.0  # effective dimension of the softmax that is fitted (the shares of the rows use their own, about 100)
@@ -80,6 +80,9 @@ class Regression:
         examples, member = stats.memberships()
         if knowledge.clusters is None or not knowledge.clusters.spread > 0:
             unlabelled = None
+        if unlabelled is not None:
+            _, weight = near_rows(unlabelled, stats, fit.whiten)
+            unlabelled = unlabelled if weight is None else unlabelled[weight > 0]
         dtype = examples.dtype if unlabelled is None else unlabelled.dtype
         whiten = fit.whiten.astype(dtype)
         labelled = whiten(examples.astype(dtype))
