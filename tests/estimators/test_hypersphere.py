@@ -210,6 +210,38 @@ def test_a_model_in_a_file_that_can_only_be_read_may_change(tmp_path: Path) -> N
     assert_equal_models(model, expected, X[::9])
 
 
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1e90] * 4, r"sample_weight\[0\] is 1e\+90; .* from 0 to 1e\+09"),
+        ([1e-90] * 4, r"the largest sample_weight is 1e-90; .*: multiply all weights by one number"),
+        ([1, 1e90, 1, 1e-90], r"sample_weight\[1\] is 1e\+90; "),
+        (
+            [1, 1, 3, 1e-90],
+            r"sample_weight\[2\] is 3 and sample_weight\[3\] is 1e-90; beyond a ratio of 1e\+12 .* to 0",
+        ),
+    ],
+)
+def test_weights_that_float64_cannot_carry_are_refused(weights: list[float], message: str) -> None:
+    rows, labels = np.eye(4), ["a", "b", "a", "b"]
+    for unlabelled in (None, np.eye(4)):
+        with pytest.raises(ValueError, match=message):
+            HypersphereClassifier().fit(rows, labels, weights, unlabelled=unlabelled)
+    model = HypersphereClassifier().fit(rows, labels)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(rows, labels, sample_weight=weights)
+
+
+@pytest.mark.parametrize("weight", [1e-5, 1e9])
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+def test_weights_at_the_ends_of_their_range_work(weight: float, refine: Any) -> None:
+    rows = np.repeat(np.eye(3, 5), 4, axis=0) + np.random.default_rng(0).normal(scale=0.1, size=(12, 5))
+    labels = np.repeat([*"abc"], 4)
+    model = HypersphereClassifier(refine=refine).fit(rows, labels, np.full(12, weight), unlabelled=rows[::2] + 0.05)
+    assert model.score(rows, labels) == 1
+    assert np.isfinite(model.predict_proba(rows)).all()
+
+
 def test_settings_may_change_after_the_fit_if_nothing_kept_depends_on_them() -> None:
     model = HypersphereClassifier().fit(X, Y)
     bayes = model.predict_proba(X)
@@ -326,11 +358,12 @@ def test_every_parameter_has_a_constraint_and_a_description() -> None:
 def test_score_takes_one_label_and_one_weight_a_row() -> None:
     model = HypersphereClassifier().fit(np.eye(2), ["a", "b"])
     assert model.score(np.eye(2), ["a", "a"], [3, 1]) == 0.75
+    assert model.score(np.eye(2), ["a", "a"], [3e-30, 1e-30]) == pytest.approx(0.75)
     with pytest.raises(ValueError, match="should be a 1d array"):
         model.score(np.eye(2), [["a", "b"], ["a", "b"]])
     with pytest.raises(ValueError, match="every sample_weight is zero"):
         model.score(np.eye(2), ["a", "b"], [0, 0])
-    with pytest.raises(ValueError, match=r"sample_weight\[1\] is 1e\+200; .* from 0 to 1e\+100"):
+    with pytest.raises(ValueError, match=r"sample_weight\[1\] is 1e\+200; .* from 0 to 1e\+09"):
         model.partial_fit(np.eye(2), ["a", "b"], sample_weight=[1, 1e200])
 
 

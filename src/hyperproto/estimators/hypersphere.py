@@ -43,7 +43,9 @@ class Given:
     declared: Collection[Any]  # labels that are classes also without an example
 
 
-HEAVIEST = 1e100  # a weight, or another number that is given: products of larger ones overflow
+LARGEST = 1e100  # a number that is given: products of larger ones overflow
+LIGHTEST, HEAVIEST = 1e-5, 1e9  # between which the largest weight of a call lies: a weight is a number of examples
+CARRIED = 1e12  # the largest ratio of two weights: float64 has 16 digits, and sums and squares need some of them
 FLOATS = [np.float64, np.float32]  # float32 stays as it is, anything else becomes float64
 KINDS = {"fit_mode": "fit mode", "feature_transform": "transform", "radius_distance": "radius_distance"}
 GIVE = {
@@ -344,7 +346,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """The share of rows that are given their label; a rejected row is right if its label is the reject label."""
         predicted, y = self.predict(X), column_or_1d(plain_labels(y), warn=True)
         check_consistent_length(predicted, y, sample_weight)
-        weights = None if sample_weight is None else _weights(sample_weight, len(predicted))
+        weights = None if sample_weight is None else _weights(sample_weight, len(predicted), LARGEST)
         return float(np.average(predicted == y, weights=weights))
 
     @property
@@ -639,7 +641,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         else:
             later = reset and sample_weight is None  # `fit` sees from the means whether all rows are finite
             X, y = self._validated(X, y, reset=reset, ensure_all_finite=not later)
-        weights = None if sample_weight is None else _weights(sample_weight, len(X))
+        weights = None if sample_weight is None else _weights(sample_weight, len(X), HEAVIEST)
+        if weights is not None:
+            _check_carried(weights)
         missing = unlabelled_rows(y, self.unlabelled_label)
         if missing is None:
             return (X, *encode(y), weights), None
@@ -673,21 +677,36 @@ def copy_fitted(estimator: Any, shared: Collection[str] = ()) -> Any:
     return copied
 
 
-def _weights(sample_weight: Any, size: int) -> NDArray[np.float64] | None:
+def _weights(sample_weight: Any, size: int, heaviest: float) -> NDArray[np.float64] | None:
     """Check weights, one a row or one for all; None if all are 1. Errors are ValueErrors, as scikit-learn's are."""
     weights = np.asarray(sample_weight, dtype=np.float64)
     weights = np.full(size, weights) if weights.ndim == 0 else weights
     if weights.shape != (size,):
         raise ValueError(f"sample_weight has shape {weights.shape}, and there are {size} rows; give one number a row")
-    fits = (weights >= 0) & (weights <= HEAVIEST)
+    fits = (weights >= 0) & (weights <= heaviest)
     if not fits.all():
         wrong = int(np.argmin(fits))
         raise ValueError(
-            f"sample_weight[{wrong}] is {weights[wrong]}; a weight is how often a row counts: from 0 to {HEAVIEST:g}"
+            f"sample_weight[{wrong}] is {weights[wrong]}; a weight is how often a row counts: from 0 to {heaviest:g}"
         )
     if not weights.any():
         raise ValueError("every sample_weight is zero, so there is nothing to learn from; give one above 0")
     return None if (weights == 1).all() else weights
+
+
+def _check_carried(weights: NDArray[np.float64]) -> None:
+    """Refuse weights of examples, some of which are above 0, whose sums float64 cannot carry."""
+    most, least = int(np.argmax(weights)), int(np.argmin(np.where(weights > 0, weights, np.inf)))
+    if weights[most] < LIGHTEST:
+        raise ValueError(
+            f"the largest sample_weight is {weights[most]:g}; a weight is how often a row counts, and less than "
+            f"{LIGHTEST:g} examples tell nothing: multiply all weights by one number"
+        )
+    if weights[most] > CARRIED * weights[least]:
+        raise ValueError(
+            f"sample_weight[{most}] is {weights[most]:g} and sample_weight[{least}] is {weights[least]:g}; beyond a "
+            f"ratio of {CARRIED:g} the smaller one is lost to rounding: set it to 0"
+        )
 
 
 def _closed_form(chosen: Any) -> ClosedForm:
@@ -738,7 +757,7 @@ def _check_parameters(chosen: Any) -> None:
     for name in PARAMETERS:
         value, allowed = getattr(chosen, name), HypersphereClassifier._parameter_constraints[name]
         number_wanted = isinstance(value, bool) and "boolean" not in allowed
-        too_large = isinstance(value, int) and abs(value) > HEAVIEST
+        too_large = isinstance(value, int) and abs(value) > LARGEST
         if number_wanted or too_large or not any(make_constraint(each).is_satisfied_by(value) for each in allowed):
             names = allowed[0].options if isinstance(allowed[0], StrOptions) and name in KINDS else ()
             told = unknown_name(KINDS[name], str(value), names) if names else f"{name}={value!r}: give {GIVE[name]}"
