@@ -260,3 +260,42 @@ def test_an_update_touches_one_class_only() -> None:
     model.partial_fit(x[:1], y[:1])
     assert model._memory.model is None
     assert (model._memory.snapshot().moments.mean != before).any(axis=1).sum() == 1
+
+
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("label", [None, "a"])
+def test_forgetting_many_rows_does_not_look_at_all_rows_for_each(
+    monkeypatch: pytest.MonkeyPatch, alike: bool, label: Any
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(600, 8))
+    rows = np.repeat(rows[:2], 300, axis=0) if alike else rows
+    examples, labels = np.eye(2, 8), ["a", "b"]
+    others: dict[str, Any] = {"unlabelled": rows} if label is None else {}
+    if label is not None:
+        examples, labels = np.vstack([examples, rows]), [*labels, *[label] * len(rows)]
+    model = HypersphereClassifier(refine=False).fit(examples, labels, **others)
+    looked, vecdot = [], np.vecdot
+
+    def counted(first: Any, *rest: Any) -> Any:
+        looked.append(len(first))
+        return vecdot(first, *rest)
+
+    monkeypatch.setattr(np, "vecdot", counted)
+    model.forget(rows[100:500], [label] * 400)
+    monkeypatch.undo()
+    assert sum(looked) < 40 * len(rows)
+    kept = np.concatenate([rows[:100], rows[500:]])
+    others = {"unlabelled": kept} if label is None else {}
+    if label is not None:
+        examples, labels = np.vstack([np.eye(2, 8), kept]), ["a", "b", *[label] * len(kept)]
+    expected = HypersphereClassifier(refine=False).fit(examples, labels, **others)
+    assert_equal_models(model, expected, rows[:9], 1e-9)
+
+
+def test_rows_that_differ_by_rounding_are_found() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 8))
+    model = HypersphereClassifier(feature_transform="none").fit(rows.astype(np.float32), ["a", "b"] * 25)
+    model.forget(rows[:10] * (1 + 1e-6), ["a", "b"] * 5)
+    assert model.counts_.tolist() == [20, 20]
+    with pytest.raises(DataError, match=r"row 0 of X .* is not among the examples"):
+        model.forget(rows[10:11] * (1 + 1e-4), ["a"])

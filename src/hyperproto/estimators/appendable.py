@@ -1,11 +1,13 @@
 """Arrays whose first axis grows, and rows of them that are equal."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hyperproto.regions.arrays import Floats, Indices
+from hyperproto.regions.left_out import projection
 
 SLACK = 0.25  # room kept for more rows; untouched memory costs nothing
 SAME = 1e-5  # two rows that differ by less than this share of their length are one example
@@ -65,9 +67,49 @@ class AppendableArray:
         self.size = len(rows)
 
 
-def equal_rows(kept: Floats, row: Floats, among: NDArray[np.bool_]) -> Indices:
-    """Where `row` is found in `kept` (n, D), of those `among` (n,), the nearest first."""
+class RowIndex:
+    """Places of rows in `kept` (n, D), found by their projection on one direction: no look at all rows for each."""
+
+    def __init__(self, kept: Floats) -> None:
+        self.kept = kept
+        place = projection(kept)
+        self._order = np.argsort(place, kind="stable")
+        self._sorted = place[self._order]
+        self._used: dict[int, int] = {}  # of a run of equal rows, by where it begins: how many were found used up
+
+    def find(self, row: Floats, left: NDArray[Any]) -> Iterator[int]:
+        """Yield where `row` is found, the nearest first, while `left` (n,) is above 0 there.
+
+        Whoever goes on to the next place has set `left` to 0 at this one.
+        """
+        yield from self._same(row, left)
+        [place] = projection(row[None].astype(np.float64))
+        reach = 2 * SAME * float(np.linalg.norm(row.astype(np.float64))) * np.sqrt(len(row))  # no direction is longer
+        low, high = np.searchsorted(self._sorted, [place - reach, place + reach])
+        near = np.sort(self._order[low:high])
+        near = near[left[near] > 0]
+        yield from near[equal_rows(self.kept[near], row)].tolist()
+
+    def _same(self, row: Floats, left: NDArray[Any]) -> Iterator[int]:
+        """Yield the places of rows with the very same numbers, of which there may be many."""
+        with np.errstate(over="ignore"):
+            row = row.astype(self.kept.dtype)
+        [place] = projection(row[None])
+        start = int(np.searchsorted(self._sorted, place))
+        at = start + self._used.get(start, 0)
+        while at < len(self._sorted) and self._sorted[at] == place:
+            found = int(self._order[at])
+            if left[found] > 0:
+                if (self.kept[found] == row).all():
+                    yield found
+            elif at == start + self._used.get(start, 0):
+                self._used[start] = at + 1 - start
+            at += 1
+
+
+def equal_rows(kept: Floats, row: Floats) -> Indices:
+    """Where `row` is found in `kept` (n, D), the nearest first."""
     away = kept - row
     distance2 = np.vecdot(away, away)
-    same = np.flatnonzero((distance2 <= SAME**2 * (row @ row)) & among)
+    same = np.flatnonzero(distance2 <= SAME**2 * (row @ row))
     return same[np.argsort(distance2[same], kind="stable")]

@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from hyperproto.errors import DataError
-from hyperproto.estimators.appendable import AppendableArray, equal_rows
+from hyperproto.estimators.appendable import AppendableArray, RowIndex
 from hyperproto.estimators.ranges import check_range
 from hyperproto.estimators.side import SideInformation, SideSnapshot
 from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices, shortest_plain
@@ -545,8 +545,9 @@ def left_after(
     for code, slot in enumerate(slots):
         here = support.of_class(slot)
         kept, left = support.at(here)
+        index = RowIndex(kept)
         for row in np.flatnonzero(codes == code):
-            _take(kept, left, rows[row], counts[row], f"row {row} of X (class {labels[code]!r})")
+            _take(index, left, rows[row], counts[row], f"row {row} of X (class {labels[code]!r})")
         left[left < LEAST] = 0.0
         stays = left > 0
         moments.append(moments_of(kept[stays], np.zeros(stays.sum(), dtype=np.intp), left[stays], 1))
@@ -557,9 +558,9 @@ def left_after(
     return np.concatenate(places), np.concatenate(remaining), joined
 
 
-def _take(kept: Floats, left: Doubles, row: Floats, count: float, name: str) -> None:
+def _take(index: RowIndex, left: Doubles, row: Floats, count: float, name: str) -> None:
     """Take `row`, `count` times, off the weights `left` of the rows that are equal to it."""
-    for place in equal_rows(kept, row, left > 0):
+    for place in index.find(row, left):
         taken = min(left[place], count)
         left[place] -= taken
         count -= taken

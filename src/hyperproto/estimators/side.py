@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hyperproto.errors import DataError
-from hyperproto.estimators.appendable import AppendableArray, equal_rows
+from hyperproto.estimators.appendable import AppendableArray, RowIndex
 from hyperproto.regions.arrays import Doubles, Floats
 from hyperproto.regions.known import Clusters
 from hyperproto.regions.left_out import Folds
@@ -87,11 +87,12 @@ class SideInformation:
         """The rows that are left without these; each must be one of them."""
         self.check_open(rows)
         kept, left = self.rows.view, np.ones(len(self.rows.view), dtype=bool)
+        index = RowIndex(kept)
         for number, row in enumerate(rows):
-            same = equal_rows(kept, row, left)
-            if not len(same):
+            place = next(index.find(row, left), None)
+            if place is None:
                 raise DataError(f"unlabelled row {number} is not among the unlabelled rows; nothing was forgotten")
-            left[same[0]] = False
+            left[place] = False
         return kept[left]
 
     def drop(self, labels: Iterable[Any]) -> None:
