@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hyperproto.data import tables
 from hyperproto.data.tables import Row, open_table
 from hyperproto.errors import ConfigError, DataError
 
@@ -148,3 +149,24 @@ def test_a_format_that_there_is_not(tmp_path: Path) -> None:
         open_table(str(tmp_path / "rows.csv"), "xml"),
     ):
         pass
+
+
+def test_names_of_columns_are_compared_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    class Cell(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(self)
+            return str.__eq__(self, other)
+
+    records = tables._records
+    monkeypatch.setattr(
+        tables, "_records", lambda *given: ((line, [*map(Cell, cells)]) for line, cells in records(*given))
+    )
+    names = [f"column {number}" for number in range(2000)]
+    table = tables._csv(iter([",".join(names) + "\n", ",".join("1" for _ in names) + "\n"]), "wide")
+    assert [len(row) for _, row in table.rows] == [2000]
+    assert len(compared) < 5 * len(names)

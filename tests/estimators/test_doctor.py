@@ -196,6 +196,16 @@ def test_a_figure_of_any_size(shots: tuple[int, ...], dim: int, tmp_path: Path) 
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_long_labels_and_formulas_are_cut_and_shown_as_they_are(tmp_path: Path) -> None:
+    """The time of a layout grows with the square of the length of a text."""
+    labels = ["x" * 100_000, "a $x^ label\nof two lines"]
+    figure = HypersphereClassifier().fit(np.eye(4), labels * 2).diagnose().figure()
+    texts = {text.get_text() for text in figure.axes[0].texts}
+    assert {"x" * 39 + "…", r"a \$x^ label of two lines"} <= texts
+    assert max(map(len, texts)) <= 41
+    figure.savefig(tmp_path / "figure.png")
+
+
 def test_the_plane_shows_means_as_they_are_in_it_and_circles_about_most_examples() -> None:
     x, y = blobs((6, 7, 5), dim=2)
     plane = HypersphereClassifier(feature_transform="none", fit_mode="point").fit(x, y).diagnose().plane

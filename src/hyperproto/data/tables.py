@@ -7,6 +7,7 @@ import csv
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def _separated(lines: Iterator[str], name: str, form: str, **dialect: Any) -> Op
     header = next(_records(reader, name), (0, []))[1]
     if not header:
         raise DataError(f"{name}: is empty; its first line names the columns")
-    twice = {column for column in header if header.count(column) > 1}
+    twice = {column for column, times in Counter(header).items() if times > 1}
     if twice:
         raise DataError(f"{name}: two columns are called {min(twice)!r}; rename one")
 

@@ -9,6 +9,7 @@ from hyperproto.errors import ConfigError
 if TYPE_CHECKING:
     from hyperproto.estimators.doctor import Diagnosis
 
+WIDEST = 40  # characters of a label: the time to lay out a text grows with the square of its length
 LEAST_OVERLAP = 0.005  # of a pair that is joined by a line
 BOX = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
 LEGEND = (
@@ -22,6 +23,8 @@ def draw(diagnosis: "Diagnosis") -> Any:
     try:
         from matplotlib import colormaps
         from matplotlib.figure import Figure
+
+        from hyperproto.reports.drawing import plain
     except ImportError as error:
         raise ConfigError(f"figures are drawn with matplotlib ({error}); pip install 'hyperproto[plots]'") from error
     plane = diagnosis.plane
@@ -33,8 +36,9 @@ def draw(diagnosis: "Diagnosis") -> Any:
     _marks(axis, diagnosis)
     _lines(axis, diagnosis)
     for n, mean in zip(plane.classes, plane.means, strict=True):
-        name = str(diagnosis.classes[n].label)
-        axis.annotate(name, mean, fontsize=8, ha="center", va="center", bbox=BOX, zorder=6)
+        axis.annotate(
+            plain(_short(diagnosis.classes[n].label)), mean, fontsize=8, ha="center", va="center", bbox=BOX, zorder=6
+        )
     axis.set_aspect("equal")
     axis.autoscale_view()
     axis.set_xticks([])
@@ -44,6 +48,12 @@ def draw(diagnosis: "Diagnosis") -> Any:
     axis.set_title(f"{which}, in the plane in which their means lie farthest apart", fontsize=10)
     axis.set_xlabel(LEGEND.format(covered=plane.covered), fontsize=7)
     return figure
+
+
+def _short(label: Any) -> str:
+    """Return a label on one line of at most WIDEST characters."""
+    text = " ".join(str(label).split())
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
 
 
 def _circles(axis: Any, plane: Any, colours: Any) -> None:
