@@ -300,6 +300,29 @@ def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path, 
         HypersphereClassifier.load(tmp_path)
 
 
+@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("shots", [1, 3])
+def test_models_of_float32_give_the_same_answers_after_loading(
+    make: Any, tmp_path: Path, refine: Any, shots: int
+) -> None:
+    x, y = drawn(shots, 5)
+    first, later, test = (rows.astype(np.float32) for rows in (ROWS[:40], ROWS[40:], TEST))
+    model = make(refine=refine).fit(x.astype(np.float32), y, unlabelled=first)
+    model.save(tmp_path / "without")
+    model.save(tmp_path / "with", unlabelled=True)
+    for folder in ("without", "with"):
+        loaded = HypersphereClassifier.load(tmp_path / folder)
+        np.testing.assert_allclose(loaded.predict_proba(test), model.predict_proba(test), rtol=0, atol=1e-6)
+        assert loaded.temperature_ == pytest.approx(model.temperature_, rel=1e-6)
+    plain = make(refine=refine).fit(x.astype(np.float32), y)
+    plain.save(tmp_path / "plain")
+    for each in (loaded, HypersphereClassifier.load(tmp_path / "plain")):
+        expected = model if each is loaded else plain
+        for one in (each, expected):
+            one.partial_fit(None, None, unlabelled=later)
+        np.testing.assert_allclose(each.predict_proba(test), expected.predict_proba(test), rtol=0, atol=1e-6)
+
+
 def test_without_the_rows_no_more_can_be_added_or_merged(tmp_path: Path) -> None:
     model = HypersphereClassifier().fit(X, Y, unlabelled=ROWS)
     model.save(tmp_path)

@@ -346,7 +346,8 @@ class Memory:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]], labels: list[Any], unit: bool) -> "Memory":
         """Build it again from what `to_tensors` gave."""
-        memory = cls(tensors["mean"].shape[1], float, unit, keep=False)
+        dtype = tensors["rows"].dtype if "rows" in tensors else float  # that of unlabelled rows, too
+        memory = cls(tensors["mean"].shape[1], dtype, unit, keep=False)
         slots = memory._slots(labels)
         memory._put(slots, Moments(tensors["count"], tensors["mean"], tensors["squares"]))
         memory.support = Support.from_tensors(tensors) if "rows" in tensors else None
