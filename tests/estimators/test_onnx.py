@@ -57,6 +57,19 @@ def test_the_graph_says_what_we_say(tmp_path: Path, region: Any, mode: str, tran
         assert (found["label"] == -1).any()
 
 
+def test_the_graph_rejects_where_the_likeliest_class_is_not_plausible(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    x = np.vstack([3 * random.normal(size=(30, 3)), 4 + 0.1 * random.normal(size=(30, 3))])
+    model = HypersphereClassifier(fit_mode="point", feature_transform="none", coverage=0.9, class_thresholds=True).fit(
+        x, np.repeat(["wide", "narrow"], 30)
+    )
+    q = (np.linspace(0, 12, 50)[:, None] * np.ones(3)).astype(np.float32)
+    model.export_onnx(tmp_path / "model.onnx")
+    found, _ = run(tmp_path / "model.onnx", q)
+    assert np.array([*model.classes_, "none of these"])[found["label"]].tolist() == model.predict(q).tolist()
+    assert (found["plausible"].any(axis=1) & (found["label"] == -1)).any()
+
+
 def test_it_is_one_product_and_a_bias(tmp_path: Path) -> None:
     import onnx
 

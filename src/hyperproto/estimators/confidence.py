@@ -356,7 +356,8 @@ class Expected:
 
     `set_size` is how many classes are plausible for an example on average. Distance to and scale of its own class are
     those without the example; thresholds, and the other classes, are everyone's. `strangers_rejected` is the share of
-    examples that would be rejected if their class were not among the classes. Both are None without a coverage.
+    examples that would have no plausible class if their own were not among the classes: `predict` rejects at least
+    these. Both are None without a coverage.
 
     Examples that are alone in their class cannot be left out: they count in `strangers_rejected` only. Of very many
     examples and classes, evenly spaced examples stand for all. `reason` says why a number is None.
@@ -392,8 +393,8 @@ class PlausibleSets:
         size = "" if self.set_size is None else f", and {self.set_size:.1f} of {self.classes} are plausible on average"
         return (
             f"coverage={coverage} protects from almost nothing here: if their own class were unknown, "
-            f"{self.strangers_rejected:.0%} of the examples would be rejected{size}; give more examples of the classes "
-            "that have few, take fewer classes, or a lower coverage"
+            f"{self.strangers_rejected:.0%} of the examples would have no plausible class{size}; give more examples of "
+            "the classes that have few, take fewer classes, or a lower coverage"
         )
 
 

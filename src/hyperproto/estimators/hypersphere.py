@@ -68,7 +68,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         first, "none" or None leaves them alone. (Not called `transform`: scikit-learn takes whatever has that
         attribute for a transformer.)
     squared : measure by the squared distance (sphere and point).
-    coverage : the share of genuine examples, such as 0.95, that "none of these" must let pass; None rejects nothing.
+    coverage : the share of genuine examples, such as 0.95, whose class is to be among the plausible ones; `predict`
+        rejects a row whose likeliest class is not plausible. None rejects nothing.
     class_thresholds : give a class a threshold of its own once it has ceil(1 / (1 - coverage)) - 1 examples, see Notes.
     guarantee : take thresholds, mostly wider ones, with which the coverage is certain to be at least 2 * coverage - 1,
         see Notes.
@@ -282,7 +283,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Name the class of each row: the one with the least measure; with a coverage, of those that are plausible."""
+        """Return the likeliest class of each row (n,): the one with the least measure.
+
+        With a coverage a row whose likeliest class is not plausible for it gets the reject label.
+        """
         model, X = self._model(), self._rows(X)
         labels = self._labels_and_reject(model.classes) if self.coverage is not None else model.classes
         best = np.empty(len(X), dtype=np.intp)
@@ -293,9 +297,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if self.coverage is not None:
                 distance = model.distance(rows)
                 check_answers(distance, X, part.start)
-                plausible = distance <= model.thresholds
-                scores = np.where(plausible, scores, -np.inf)
-                likeliest = np.where(plausible.any(axis=1), scores.argmax(axis=1), len(model.classes))
+                plausible = distance[np.arange(len(rows)), likeliest] <= model.thresholds[likeliest]
+                likeliest = np.where(plausible, likeliest, len(model.classes))
             best[part] = likeliest
         return labels[best]
 

@@ -64,18 +64,18 @@ def _transform(graph: "_Graph", model: Model) -> str:
 
 
 def _rejecting(graph: "_Graph", model: Model, x: str, scores: str) -> list[Any]:
-    """The best class of those within whose threshold x lies: ||x - mean||^2 - threshold^2 <= 0, by one more product."""
+    """Keep the best class if x lies within its threshold: ||x - mean||^2 - threshold^2 <= 0, by one more product."""
     near = model.squared_distances
     limit = np.where(np.isfinite(model.thresholds), model.thresholds, 1e18) ** 2
     away = graph.add("Sub", x, graph.constant(near.middle))
     square = graph.add("ReduceSumSquare", away, axes=[1], keepdims=1)
     inner = graph.add("Gemm", x, graph.constant(near.weights), graph.constant(near.bias + limit))
     plausible = graph.add("LessOrEqual", square, inner)
-    masked = graph.add("Where", plausible, scores, graph.constant(np.array(-np.inf)))
-    best = graph.add("ArgMax", masked, axis=1, keepdims=0)
-    number = graph.add("Cast", plausible, to=1)  # float
-    some = graph.add("Greater", graph.add("ReduceMax", number, axes=[1], keepdims=0), graph.constant(np.array(0.0)))
-    label = graph.add("Where", some, best, graph.constant(np.array(-1), np.int64))
+    best = graph.add("ArgMax", scores, axis=1, keepdims=1)  # (n, 1)
+    inside = graph.add("GatherElements", graph.add("Cast", plausible, to=1), best, axis=1)  # 1.0 or 0.0
+    passes = graph.add("Greater", inside, graph.constant(np.array(0.0)))
+    named = graph.add("Where", passes, best, graph.constant(np.array(-1), np.int64))
+    label = graph.add("Squeeze", named, graph.constant(np.array([1]), np.int64))
     return [graph.name(label, "label", int, 1), graph.name(plausible, "plausible", bool, 2)]
 
 
