@@ -4,6 +4,7 @@ HyperProtoError
 ├── DataError      a file or an array is not what it should be
 ├── EpisodeError   the pool cannot give the episodes asked for
 ├── ConfigError    a recipe, an option or a name is wrong
+│   ├── NotApplicableError   an attribute has no value under these settings (so an AttributeError too)
 │   └── NonFiniteError   weights, vectors or scores are NaN or too large: settings or data (so a DataError too)
 └── BusyError      another process is changing the same folder
 """
@@ -34,6 +35,10 @@ class EpisodeError(HyperProtoError):
 
 class ConfigError(HyperProtoError):
     """A recipe, an option or a name is wrong."""
+
+
+class NotApplicableError(ConfigError, AttributeError):
+    """An attribute has no value under these settings; `hasattr` is False."""
 
 
 class NonFiniteError(ConfigError, DataError):

@@ -278,6 +278,39 @@ def test_before_the_fit_there_is_nothing() -> None:
             other()
 
 
+@pytest.mark.parametrize(
+    ("settings", "lacking"),
+    [
+        ({}, {"thresholds_": "set coverage, for example to 0.95"}),
+        (
+            {"fit_mode": "point", "store_support": False},
+            {"thresholds_": "without a coverage nothing is rejected", "temperature_": "give temperature a number"},
+        ),
+        ({"coverage": 0.9}, {}),
+    ],
+)
+def test_attributes_without_a_value_are_not_there(settings: dict[str, Any], lacking: dict[str, str]) -> None:
+    """Otherwise tab completion and the display of a notebook end in an error."""
+    model = HypersphereClassifier(**settings).fit(X, Y)
+    names = [name for name in dir(HypersphereClassifier) if name.endswith("_") and not name.startswith("_")]
+    assert {name for name in names if not hasattr(model, name)} == lacking.keys()
+    assert {name for name in names if name not in dir(model)} == lacking.keys()
+    assert "HypersphereClassifier" in model._repr_html_()
+    for name, message in lacking.items():
+        with pytest.raises(AttributeError, match=message):
+            getattr(model, name)
+        with pytest.raises(ConfigError, match=message):
+            getattr(model, name)
+
+
+def test_settings_that_do_not_fit_the_model_leave_it_displayable() -> None:
+    model = HypersphereClassifier().fit(X, Y).set_params(feature_transform="none")
+    assert "classes_" not in dir(model)
+    assert "HypersphereClassifier" in model._repr_html_()
+    with pytest.raises(AttributeError, match="feature_transform was changed after the fit"):
+        _ = model.classes_
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
 @pytest.mark.parametrize("weights", [None, np.r_[np.ones(59), 0]])

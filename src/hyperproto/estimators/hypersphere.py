@@ -1,14 +1,15 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import wraps
 from numbers import Real
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils._param_validation import Interval, StrOptions, make_constraint
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from hyperproto.errors import ConfigError, DataError, unknown_name
+from hyperproto.errors import ConfigError, DataError, NotApplicableError, unknown_name
 from hyperproto.estimators import storage
 from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
@@ -30,6 +31,7 @@ from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.sphere import RADIUS_DISTANCES, Refine, check_radius_distance
 from hyperproto.transforms import TRANSFORMS
 
+T = TypeVar("T")
 Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights
 
 
@@ -55,6 +57,22 @@ GIVE = {
     **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support"), "True or False"),
     "refine": "'auto', True or False",
 }
+
+
+def fitted_attribute(derive: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Raise an AttributeError where the settings leave an attribute without a value.
+
+    `hasattr` is then False, which `dir`, tab completion and scikit-learn's HTML display rely on.
+    """
+
+    @wraps(derive)
+    def derive_or_lack(estimator: Any) -> T:
+        try:
+            return derive(estimator)
+        except ConfigError as error:
+            raise NotApplicableError(str(error)) from error
+
+    return derive_or_lack
 
 
 class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -353,11 +371,13 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return float(np.average(predicted == y, weights=weights))
 
     @property
+    @fitted_attribute
     def classes_(self) -> NDArray[Any]:
         """The labels, sorted (N,)."""
         return self._model().classes
 
     @property
+    @fitted_attribute
     def counts_(self) -> Any:
         """Examples of each class, or the sum of their weights (N,)."""
         counts = self._model().moments.count
@@ -365,47 +385,56 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return whole if (counts == whole).all() else counts
 
     @property
+    @fitted_attribute
     def centers_(self) -> NDArray[np.float64]:
         """The centre of each region (N, D), in the whitened space if "bayes"."""
         return np.asarray(self._model().region_in_place.center)
 
     @property
+    @fitted_attribute
     def radii_(self) -> NDArray[np.float64]:
         """What the measure subtracts (N,)."""
         return np.asarray(self._model().region.bias_radius)
 
     @property
+    @fitted_attribute
     def extents_(self) -> NDArray[np.float64]:
         """How far each class reaches (N,)."""
         return np.asarray(self._model().region_with_extent.extent_radius)
 
     @property
+    @fitted_attribute
     def means_(self) -> NDArray[np.float64]:
         """The mean of each class (N, D), after the feature transform."""
         return self._model().means
 
     @property
+    @fitted_attribute
     def mean_(self) -> NDArray[np.float64]:
         """What the feature transform subtracts (D,): 0 but for "center-unit"."""
         model = self._model()
         return model.mean if model.centered else np.zeros(self.n_features_in_)
 
     @property
+    @fitted_attribute
     def region_(self) -> Region:
         """The fitted region."""
         return self._model().region_in_place
 
     @property
+    @fitted_attribute
     def temperature_(self) -> float:
         """The temperature of the probabilities."""
         return self._model().temperature
 
     @property
+    @fitted_attribute
     def thresholds_(self) -> NDArray[np.float64]:
         """The distance from its mean at which each class ends (N,); infinite if too little is known."""
         return self._model().thresholds
 
     @property
+    @fitted_attribute
     def expected_(self) -> Expected:
         """Left-out accuracy, and with a coverage the mean number of plausible classes: see `Expected`."""
         return self._model().expected

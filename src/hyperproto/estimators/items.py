@@ -17,7 +17,7 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
 from hyperproto.estimators.callables import CallableNetwork, Network, has_encode, is_torch_module
 from hyperproto.estimators.doctor import Diagnosis
-from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier
+from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier, fitted_attribute
 from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
@@ -165,6 +165,7 @@ class FewShotClassifier(HypersphereClassifier):
         raise NotImplementedError
 
     @property
+    @fitted_attribute
     def feature_transform_(self) -> str:
         """What the classifier does to the encoder's vectors; "auto": "unit", but nothing to those of a run.
 
@@ -173,6 +174,7 @@ class FewShotClassifier(HypersphereClassifier):
         return self._model().parameters["feature_transform"] or "none"
 
     @property
+    @fitted_attribute
     def prior_ratio_(self) -> float:
         """The ratio that "bayes" expects; "auto": what the run measured on vectors so transformed, or 4."""
         ratio: float = self._model().parameters["prior_ratio"]
