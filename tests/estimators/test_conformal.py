@@ -248,6 +248,42 @@ def test_a_class_and_a_rejection_need_two_names() -> None:
         model.predict(np.ones((1, 5)))
 
 
+@pytest.mark.parametrize(
+    ("settings_", "labels", "message"),
+    [
+        ({}, ["a", "none of these"], "reject_label='none of these' is also a class; choose another"),
+        ({}, [-1, 1], "reject_label=-1 is also a class"),
+        ({"reject_label": "b"}, ["a", "b"], "reject_label='b' is also a class"),
+    ],
+)
+def test_no_class_may_become_the_reject_label(settings_: Any, labels: Any, message: str) -> None:
+    """Refused when the class would be added, not by the first `predict`; and nothing changes."""
+    x, y = blobs((12, 12))
+    y = [labels[label == "b"] for label in y]
+    model = HypersphereClassifier(coverage=0.8, **settings_)
+    with pytest.raises(ConfigError, match=message):
+        model.fit(x, y)
+    with pytest.raises(ConfigError, match=message):
+        model.partial_fit(x, y)
+    assert not model.__sklearn_is_fitted__()
+    bad = -1 if -1 in labels else labels[1]
+    other = [label if label != bad else 2 if bad == -1 else "c" for label in y]
+    model.fit(x, other)
+    before = model.predict_proba(x)
+    with pytest.raises(ConfigError, match=message):
+        model.partial_fit(x[:2], [bad, bad])
+    with pytest.raises(ConfigError, match=message):
+        model.partial_fit(None, None, names={bad: x[0]})
+    with pytest.raises(ConfigError, match=message):
+        model.fit(x, other, names={bad: x[0]})
+    with pytest.raises(ConfigError, match=message):
+        model.merge(HypersphereClassifier().fit(x, [bad if n else other[0] for n in range(len(x))]))
+    np.testing.assert_array_equal(model.predict_proba(x), before)
+    model.partial_fit(x[:2], [other[0], bad], sample_weight=[1, 0])  # a weight of 0 adds no class
+    assert bad not in model.classes_
+    HypersphereClassifier(**settings_).fit(x, y).predict(x)  # without a coverage nothing is rejected
+
+
 def test_too_few_examples_reject_nobody_and_say_so() -> None:
     x, y = blobs((4, 4))
     model = HypersphereClassifier(coverage=0.95).fit(x, y)

@@ -416,6 +416,8 @@ def test_parameters_that_no_float_can_hold(parameters: Any, words: str) -> None:
 @pytest.mark.parametrize("label", [float("nan"), ["x"], None])
 @pytest.mark.filterwarnings("ignore:coverage")
 def test_a_reject_label_is_a_label(label: Any) -> None:
-    model = HypersphereClassifier(coverage=0.5, reject_label=label).fit(np.eye(2), ["a", "b"])
+    with pytest.raises(ConfigError, match=r"reject_label=.*: give a string or a number"):
+        HypersphereClassifier(coverage=0.5, reject_label=label).fit(np.eye(2), ["a", "b"])
+    model = HypersphereClassifier(coverage=0.5).fit(np.eye(2), ["a", "b"]).set_params(reject_label=label)
     with pytest.raises(ConfigError, match=r"reject_label=.*: give a string or a number"):
         model.predict(np.eye(2))

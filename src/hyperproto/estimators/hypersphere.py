@@ -44,6 +44,14 @@ class Given:
     names: Mapping[Any, Floats]
     declared: Collection[Any]  # labels that are classes also without an example
 
+    @property
+    def labels(self) -> list[Any]:
+        """Labels that are classes after the call: those of examples whose weight is above 0, and the declared ones."""
+        _, labels, codes, weights = self.batch
+        if weights is not None and labels:
+            labels = [labels[code] for code in np.unique(codes[weights > 0])]
+        return list(dict.fromkeys([*labels, *self.declared]))
+
 
 LARGEST = 1e100  # a number that is given: products of larger ones overflow
 LIGHTEST, HEAVIEST = 1e-5, 1e9  # between which the largest weight of a call lies: a weight is a number of examples
@@ -297,6 +305,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 f"this classifier was fitted to vectors of {self.n_features_in_} numbers, the other to "
                 f"{other.n_features_in_}; only those of one encoder can be merged"
             )
+        self._check_reject_label(self._memory, list(other._memory.labels))
         self._memory.absorb(other._memory)
         return self
 
@@ -306,7 +315,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         With a coverage a row whose likeliest class is not plausible for it gets the reject label.
         """
         model, X = self._model(), self._rows(X)
-        labels = self._labels_and_reject(model.classes) if self.coverage is not None else model.classes
+        labels = self._labels_and_reject(model.classes.tolist()) if self.coverage is not None else model.classes
         best = np.empty(len(X), dtype=np.intp)
         for part, rows in model.each_block(X):
             scores = model.scores(rows)
@@ -653,6 +662,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Add all that was given, or nothing."""
         with memory.lock:
             memory.check_unlabelled(given.unlabelled)
+            self._check_reject_label(memory, given.labels)
             if given.batch[1]:
                 memory.add(*given.batch, items)
             if given.names or given.unlabelled is not None:
@@ -687,18 +697,23 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         weights = np.where(missing, 0.0, 1.0 if weights is None else weights)
         return (X, labels, codes, weights), rows
 
-    def _labels_and_reject(self, classes: NDArray[Any]) -> NDArray[Any]:
-        """The labels, and after them what stands for none of these."""
+    def _check_reject_label(self, memory: Memory, labels: Sequence[Any]) -> None:
+        """Refuse new classes with which the reject label would also be a class; without a coverage it is not used."""
+        if self.coverage is not None and any(label not in memory.slot_of for label in labels):
+            self._labels_and_reject([*memory.labels, *labels])
+
+    def _labels_and_reject(self, classes: list[Any]) -> NDArray[Any]:
+        """Return the labels, and after them what stands for none of these."""
         label = self.reject_label
         if isinstance(label, str) and label == "auto":
-            label = "none of these" if any(isinstance(name, str) for name in classes.tolist()) else -1
+            label = "none of these" if any(isinstance(name, str) for name in classes) else -1
         if not isinstance(label, LABEL_TYPES) or label != label:
             raise ConfigError(f"reject_label={label!r}: give a string or a number")
-        if label in classes.tolist():
+        if label in classes:
             raise ConfigError(
                 f"reject_label={label!r} is also a class; choose another, so that the two can be told apart"
             )
-        return label_array([*classes.tolist(), label])
+        return label_array([*classes, label])
 
 
 def copy_fitted(estimator: Any, shared: Collection[str] = ()) -> Any:
