@@ -154,7 +154,7 @@ def test_a_pipeline_may_be_searched(bert: str, read: list[str]) -> None:
     ("texts", "message"),
     [
         ("one text", "X is a single text; give a list of texts, even if it holds only one"),
-        (np.array([["a", "b"]]), r"X has shape \(1, 2\); give one text a row: a list of strings, or one column"),
+        (np.array([["a", "b"]]), r"X has shape \(1, 2\); give one text a row: a list of texts, or one column"),
         (["a", None], r"X\[1\] is missing \(None\); give every row a text"),
         (["a", "b", float("nan")], r"X\[2\] is missing \(nan\)"),
         (np.array(["a", np.nan], dtype=object), r"X\[1\] is missing \(nan\)"),

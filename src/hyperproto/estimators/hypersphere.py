@@ -22,7 +22,8 @@ from hyperproto.errors import ConfigError, DataError, NotApplicableError, unknow
 from hyperproto.estimators import storage
 from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
-from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_array, plain_labels, unlabelled_rows
+from hyperproto.estimators.inputs import check_rows, plain_labels, unmasked
+from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_array, unlabelled_rows
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
@@ -43,6 +44,7 @@ class Given:
     unlabelled: Floats | None
     names: Mapping[Any, Floats]
     declared: Collection[Any]  # labels that are classes also without an example
+    items: Mapping[int, str]  # texts or paths of the rows, by position, where they are known
 
     @property
     def labels(self) -> list[Any]:
@@ -201,7 +203,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         names: Mapping[Any, Any] | None = None,
@@ -224,7 +226,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         _check_side(form, given.declared, given.unlabelled)
         memory.checked = (_VALUES(chosen), form)
         with np.errstate(over="ignore", invalid="ignore"):
-            self._remember(memory, given, self._named(X))
+            self._remember(memory, given)
         if not memory.finite:  # as it is not if any row is not
             assert_all_finite(rows, estimator_name=type(self).__name__, input_name="X")
         if not memory.labels:
@@ -235,7 +237,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def partial_fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         classes: Any = None,
         sample_weight: Any = None,
         *,
@@ -253,7 +255,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         _, form = self._checked_form(memory)  # parameters may have changed
         given = self._given(X, y, sample_weight, names, unlabelled)
         _check_side(form, given.declared, given.unlabelled)
-        self._remember(memory, given, self._named(X))
+        self._remember(memory, given)
         return self
 
     def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -498,6 +500,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _take_origin(self, encoder: Mapping[str, Any] | None) -> None:
         """Take back what `_origin` gave."""
 
+    def _input(self, X: Any) -> Any:
+        """Refuse what cannot be learned from, and bring the rest into a form with a length and positions."""
+        return check_rows(X)
+
     def _named(self, X: Any) -> dict[int, str]:
         """What rows are called, by their positions, where they have names; vectors have none."""
         return {}
@@ -576,6 +582,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
         """Check and convert rows, and labels, as scikit-learn does."""
+        X = check_rows(X)
         try:
             with np.errstate(invalid="ignore"):  # its sum of large numbers
                 return validate_data(self, X, *y, dtype=FLOATS, **options)
@@ -597,6 +604,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _given(self, X: Any, y: Any, sample_weight: Any, names: Any, unlabelled: Any, reset: bool = False) -> "Given":
         """Check all that is given to be learned from."""
+        X = None if X is None else self._input(X)
         others = None if unlabelled is None else self._others(unlabelled, reset)
         nothing = X is None or (hasattr(X, "__len__") and len(X) == 0)
         vectors, declared = self._name_vectors(names, []) if nothing else ({}, ())
@@ -622,7 +630,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                     f"the name of {label!r} is an array of shape {vector.shape}; a name is a vector of "
                     f"{batch[0].shape[1]} numbers, as the examples are"
                 )
-        return Given(batch, others, vectors, declared)
+        return Given(batch, others, vectors, declared, self._named(X))
 
     def _width(self, names: Mapping[Any, Floats], rows: Floats | None, reset: bool) -> int:
         """How many numbers a row has, where there are no examples to tell."""
@@ -635,7 +643,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _others(self, rows: Any, reset: bool) -> Floats:
         """Check unlabelled rows; their width is looked at beside that of the examples."""
-        found: Floats = check_array(rows, dtype=FLOATS, input_name="unlabelled", estimator=self)
+        found: Floats = check_array(
+            check_rows(rows, "unlabelled"), dtype=FLOATS, input_name="unlabelled", estimator=self
+        )
         return found
 
     def _name_vectors(self, names: Any, labels: Sequence[Any]) -> tuple[dict[Any, Floats], Collection[Any]]:
@@ -658,13 +668,13 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             vectors[label] = found
         return vectors, vectors.keys()
 
-    def _remember(self, memory: Memory, given: "Given", items: Mapping[int, str]) -> None:
+    def _remember(self, memory: Memory, given: "Given") -> None:
         """Add all that was given, or nothing."""
         with memory.lock:
             memory.check_unlabelled(given.unlabelled)
             self._check_reject_label(memory, given.labels)
             if given.batch[1]:
-                memory.add(*given.batch, items)
+                memory.add(*given.batch, given.items)
             if given.names or given.unlabelled is not None:
                 memory.inform(given.names, given.declared, given.unlabelled)
 
@@ -726,7 +736,7 @@ def copy_fitted(estimator: Any, shared: Collection[str] = ()) -> Any:
 
 def _weights(sample_weight: Any, size: int, heaviest: float) -> NDArray[np.float64] | None:
     """Check weights, one a row or one for all; None if all are 1. Errors are ValueErrors, as scikit-learn's are."""
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = np.asarray(unmasked(sample_weight, "sample_weight"), dtype=np.float64)
     weights = np.full(size, weights) if weights.ndim == 0 else weights
     if weights.shape != (size,):
         raise ValueError(f"sample_weight has shape {weights.shape}, and there are {size} rows; give one number a row")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hyperproto.data.image_files import Decoding, decoder
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.inputs import item_list, unmasked
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
 from hyperproto.files import read_bytes
 
@@ -49,18 +50,20 @@ class ImageEncoder(ItemEncoder):
         self.progress = progress
         self.cache = cache
 
-    def check(self, X: Any) -> Sequence[Any]:
+    def check(self, X: Any, name: str = "X") -> Sequence[Any]:
         """Images are paths or arrays; whether the files can be read is seen when they are."""
         if isinstance(X, str | PathLike):
-            raise DataError("X is a single path; give a list of images, even if it holds only one")
-        if isinstance(X, np.ndarray) and X.dtype != object and X.ndim > 1:
-            X = list(X)
-        for row, image in enumerate(X):
+            raise DataError(f"{name} is a single path; give a list of images, even if it holds only one")
+        pixels = isinstance(X, np.ndarray) and X.dtype.kind not in "OU" and X.ndim > 1
+        images = list(unmasked(X, name)) if pixels else item_list(X, name, "image")
+        for row, image in enumerate(images):
             if problem := image_problem(image):
-                raise DataError(f"X[{row}] {problem}")
-        return list(X)
+                raise DataError(f"{name}[{row}] {problem}")
+        return images
 
-    def read(self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None) -> NDArray[np.uint8]:
+    def read(
+        self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None, name: str = "X"
+    ) -> NDArray[np.uint8]:
         """Decode images, in parallel, to (n, side, side, 3); without the last axis where the network reads grey."""
         side, channels = pixels or (self.resolution or SIDE, 3)
         if self.resolution not in (None, side):
@@ -76,12 +79,12 @@ class ImageEncoder(ItemEncoder):
             try:
                 content = read_bytes(Path(image).expanduser())
             except DataError as error:
-                raise DataError(f"X[{row}], {error}") from None
+                raise DataError(f"{name}[{row}], {error}") from None
             try:
                 return decode(content)
             except Exception as error:  # whatever a decoder makes of damage
                 raise DataError(
-                    f"X[{row}], {fspath(image)}: cannot be read as an image ({type(error).__name__}: {error}); "
+                    f"{name}[{row}], {fspath(image)}: cannot be read as an image ({type(error).__name__}: {error}); "
                     "mend it, or leave it out"
                 ) from error
 

@@ -47,14 +47,18 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Encode items: those of like length together, and each that was seen lately not again."""
-        items = self.check(X)
+        return self.encode(X)
+
+    def encode(self, X: Any, name: str = "X") -> NDArray[np.float32]:
+        """Encode items that came by the argument `name`, which messages give; otherwise as `transform`."""
+        items = self.check(X, name)
         network = self.network()
         parts: list[NDArray[np.float32]] = []
         with progress_bar("encode") if self.progress else nullcontext() as show:
             for start in range(0, len(items), self.chunk):
                 read = items[start : start + self.chunk]
                 if not network.decodes:
-                    read = self.read(read, start, network.pixels)
+                    read = self.read(read, start, network.pixels, name)
                 move = None if show is None else (lambda done, _, start=start: show(start + done, len(items)))
                 parts.append(network.vectors(read, self.cache, move))
         sizes = sorted({part.shape[1] for part in parts})
@@ -67,12 +71,15 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """What the vectors follow from: the encoder's name, its options, and a checksum of its weights."""
         return self.network().identity
 
-    def check(self, X: Any) -> Sequence[Any]:
+    def check(self, X: Any, name: str = "X") -> Sequence[Any]:
         """Refuse what is no list of items, or an item that cannot be one."""
         raise NotImplementedError
 
-    def read(self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None) -> Any:
-        """Items as the network takes them; `start` is the position of the first, `pixels` side and channels."""
+    def read(self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None, name: str = "X") -> Any:
+        """Items as the network takes them; `start` is the position of the first, `pixels` side and channels.
+
+        `name` is the argument that they came by, for messages.
+        """
         raise NotImplementedError
 
     def spec(self) -> tuple[str, dict[str, Any]]:
@@ -183,7 +190,7 @@ class FewShotClassifier(HypersphereClassifier):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         names: Mapping[Any, Any] | None = None,
@@ -294,15 +301,19 @@ class FewShotClassifier(HypersphereClassifier):
             raise DataError(f"the model does not say which encoder made its vectors; {storage.AGAIN}")
         self.encoder_ = encoder
 
+    def _input(self, X: Any) -> Any:
+        return X if isinstance(X, list | tuple) else self.item_encoder().check(X)
+
     def _named(self, X: Any) -> dict[int, str]:
         """Texts or paths; pixels have no name."""
         items = () if X is None else X
         return {row: str(fspath(item)) for row, item in enumerate(items) if isinstance(item, str | PathLike)}
 
     def _others(self, rows: Any, reset: bool) -> Floats:
-        return super()._others(self._vectors(rows, not reset), reset)
+        return super()._others(self._vectors(rows, not reset, "unlabelled"), reset)
 
     def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> tuple[Batch, Floats | None]:
+        X = self._input(X)
         check_consistent_length(X, y)  # before the long part
         return super()._batch(self._vectors(X, not reset), y, sample_weight, reset)
 
@@ -310,10 +321,10 @@ class FewShotClassifier(HypersphereClassifier):
         check_is_fitted(self)
         return super()._rows(self._vectors(X, True))
 
-    def _vectors(self, X: Any, check: bool) -> Floats:
+    def _vectors(self, X: Any, check: bool, name: str = "X") -> Floats:
         if check:
             self.check_encoder()
-        vectors: Floats = self.item_encoder().transform(X)
+        vectors: Floats = self.item_encoder().encode(X, name)
         return vectors
 
     @classmethod

@@ -34,18 +34,13 @@ LABEL_TYPES = (str, int, float, bool)  # also what JSON can hold
 LEAST = 1e-9  # a weight below this is none
 
 
-def plain_labels(y: Any) -> Any:
-    """Keep a list of strings and numbers as it is; NumPy would make strings of the numbers."""
-    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) == 2:
-        array = np.empty(len(y), dtype=object)
-        array[:] = y
-        return array
-    return y
-
-
 def encode(y: NDArray[Any]) -> tuple[list[Any], Indices]:
     """The different labels, as plain Python values, and which of them each row has."""
     if y.dtype != object:
+        if y.dtype.kind in "mM":
+            raise DataError(
+                f"y holds dates or durations ({y.dtype}); a label is a string or a number: give y.astype(str)"
+            )
         if y.dtype.kind not in "iubU":
             check_classification_targets(y)
         if len(y) == 1:  # the usual update
@@ -217,7 +212,7 @@ class Memory:
         """Refuse rows without a label that cannot be added."""
         self.side.check_open(rows)
         if rows is not None and not self.unit:
-            check_range(rows)
+            check_range(rows, name="unlabelled")
 
     def as_kept(self, X: Floats) -> Floats:
         """Rows as they are remembered."""

@@ -19,9 +19,10 @@ def all_in_range(X: Floats) -> bool:
     return bool(np.vdot(X, X) < largest_square(X.dtype))
 
 
-def check_range(X: Floats, numbers: Indices | None = None, first: bool = False) -> None:
+def check_range(X: Floats, numbers: Indices | None = None, first: bool = False, name: str = "X") -> None:
     """Refuse finite rows whose squared distances cannot be represented; `numbers` are the rows' own, if not 0, 1, ...
 
+    `name` is the argument that the rows came by.
     Rows of zeros, and very small ones beside others, can be; but the `first` rows of a model must not all vanish.
     """
     total = float(np.vdot(X, X))
@@ -40,7 +41,7 @@ def check_range(X: Floats, numbers: Indices | None = None, first: bool = False) 
         for row in np.flatnonzero(~fits):
             if np.isfinite(rows[row]).all():
                 number = start + int(row) if numbers is None else int(numbers[start + row])
-                raise DataError(_told(number, rows[row]))
+                raise DataError(_told(number, rows[row], name))
 
 
 def check_numbers(X: Any) -> None:
@@ -64,7 +65,7 @@ def check_answers(answers: NDArray[Any], X: Floats, first: int = 0) -> None:
         raise DataError(_told(row, X[row]))
 
 
-def _told(number: int, row: Floats) -> str:
+def _told(number: int, row: Floats, name: str = "X") -> str:
     """Name a row by its number and its largest value."""
     value = float(row[np.abs(row).argmax()])
-    return f"X[{number}] holds {value:.3g}; its squared distance cannot be represented in {row.dtype}: {WAY_OUT}"
+    return f"{name}[{number}] holds {value:.3g}; its squared distance cannot be represented in {row.dtype}: {WAY_OUT}"

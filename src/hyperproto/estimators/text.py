@@ -10,6 +10,7 @@ import numpy as np
 
 from hyperproto.data.names import label_text
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.inputs import is_missing, item_list
 from hyperproto.estimators.items import AUTO, FewShotClassifier, ItemEncoder
 from hyperproto.estimators.storage import AGAIN, Saved
 from hyperproto.regions.arrays import Floats
@@ -66,11 +67,11 @@ class TextEncoder(ItemEncoder):
         self.progress = progress
         self.cache = cache
 
-    def check(self, X: Any) -> list[str]:
+    def check(self, X: Any, name: str = "X") -> list[str]:
         """Texts are strings with something in them."""
-        return check_texts(X)
+        return check_texts(X, name)
 
-    def read(self, items: Sequence[str], start: int, pixels: tuple[int, int] | None) -> list[str]:
+    def read(self, items: Sequence[str], start: int, pixels: tuple[int, int] | None, name: str = "X") -> list[str]:
         """As they are."""
         return list(items)
 
@@ -80,22 +81,20 @@ class TextEncoder(ItemEncoder):
         return "sentence-transformer", {"model": str(self.model), **{name: getattr(self, name) for name in names}}
 
 
-def check_texts(X: Any) -> list[str]:
+def check_texts(X: Any, name: str = "X") -> list[str]:
     """Make a list of texts, each a string with something in it; the first that is none is named by its position."""
     if isinstance(X, str):
-        raise DataError("X is a single text; give a list of texts, even if it holds only one")
-    if getattr(X, "ndim", 1) != 1:
-        raise DataError(f"X has shape {X.shape}; give one text a row: a list of strings, or one column")
-    texts = list(X)
+        raise DataError(f"{name} is a single text; give a list of texts, even if it holds only one")
+    texts = item_list(X, name, "text")
     for row, text in enumerate(texts):
         if problem := text_problem(text):
-            raise DataError(f"X[{row}] {problem}")
+            raise DataError(f"{name}[{row}] {problem}")
     return [str(text) for text in texts]  # NumPy's strings are str, but no plain ones
 
 
 def text_problem(text: Any) -> str | None:
     """Say what is wrong with a text, if anything is."""
-    if text is None or text != text:  # None, or not a number
+    if is_missing(text):
         return f"is missing ({text!r}); give every row a text"
     if not isinstance(text, str):
         return f"is {text!r} ({type(text).__name__}); a text is a string"
