@@ -67,7 +67,8 @@ def test_what_else_is_known_reaches_the_classifier(tmp_path: Path, bert: str) ->
     described = table(tmp_path / "about.tsv", about)
     out = tmp_path / "model"
     given = ("--encoder", bert, "--out", out, "--unlabelled", more, "--descriptions", described, "--refine", "auto")
-    run("fit", examples, *given)
+    with pytest.warns(UserWarning, match=r"about.tsv: described labels without an example: 'river' \(1 of 2\); "):
+        run("fit", examples, *given)
     found = load_classifier(out)
     by_hand = FewShotTextClassifier(encoder=bert, refine="auto", names=dict(zip(*about.values(), strict=True)))
     by_hand.fit(TEXTS, LABELS, unlabelled=NEW)

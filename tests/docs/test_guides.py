@@ -159,7 +159,8 @@ def test_the_practitioners_guide_runs(
     joined = read("docs/estimators.md")
     lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
     assert len(lines) == 8
-    answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
+    with pytest.warns(UserWarning, match=r"about.csv: described labels without an example: 'login' \(1 of 2\)"):
+        answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
     assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")
     assert answers[2].startswith("card\t")
     assert "login" in load_classifier("model").classes_  # by its description

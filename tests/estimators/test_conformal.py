@@ -49,6 +49,7 @@ def supports(draw: st.DrawFn) -> Any:
     return blobs(shots, dim=draw(st.sampled_from([1, 3, 12])), seed=draw(st.integers(0, 2**31)))
 
 
+@pytest.mark.filterwarnings("ignore:there is one class only")
 @settings(deadline=None, max_examples=80)
 @given(supports())
 def test_scores_are_those_of_a_loop(case: Any) -> None:

@@ -160,6 +160,7 @@ def test_long_lists_are_cut_and_long_names_too() -> None:
     assert "  ... and " in text
 
 
+@pytest.mark.filterwarnings("ignore:there is one class only")
 def test_one_class_one_example_each_and_examples_that_do_not_differ() -> None:
     one = HypersphereClassifier().fit(np.eye(3), ["a"] * 3).diagnose()
     assert (one.classes[0].rival, one.classes[0].overlap, one.mislabelled) == (None, None, ())
@@ -176,6 +177,7 @@ def test_one_class_one_example_each_and_examples_that_do_not_differ() -> None:
         found.figure()
 
 
+@pytest.mark.filterwarnings("ignore:there is one class only")
 @pytest.mark.parametrize("shots", [(3,), (3, 2), (4, 1, 2), (3,) * 30])
 @pytest.mark.parametrize("dim", [1, 2, 9])
 def test_a_figure_of_any_size(shots: tuple[int, ...], dim: int, tmp_path: Path) -> None:

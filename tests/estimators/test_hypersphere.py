@@ -24,6 +24,10 @@ X = np.random.default_rng(0).normal(size=(60, 5)) + np.repeat(np.eye(3, 5) * 3, 
 Y = np.repeat(["a", "b", "c"], 20)
 
 
+ONE_CLASS = "ignore:there is one class only"
+
+
+@pytest.mark.filterwarnings(ONE_CLASS)
 @parametrize_with_checks(  # type: ignore[untyped-decorator] # scikit-learn has no types
     [
         HypersphereClassifier(),
@@ -100,7 +104,8 @@ def test_one_example_unequal_counts_one_class_and_zero_vectors() -> None:
 
 
 def test_a_single_class(make: Callable[..., HypersphereClassifier]) -> None:
-    model = make().fit(X[:5], Y[:5])
+    with pytest.warns(UserWarning, match="there is one class only, 'a', and every row will be given it; add examples"):
+        model = make().fit(X[:5], Y[:5])
     assert set(model.predict(X)) == {"a"}
     assert (model.predict_proba(X) == 1).all()
     assert model.measure(X).shape == model.decision_function(X).shape == (60, 1)

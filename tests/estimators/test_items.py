@@ -50,7 +50,9 @@ def test_examples_are_known_by_what_they_were(bert: str, model: FewShotTextClass
     model.save(tmp_path)
     loaded = FewShotTextClassifier.load(tmp_path)
     assert loaded.examples_ == expected
-    other = FewShotTextClassifier(encoder=bert).fit(["anna", "bob"], ["people", "people"]).forget(["anna"], ["people"])
+    other = (
+        FewShotTextClassifier(encoder=bert).partial_fit(["anna", "bob"], ["people"] * 2).forget(["anna"], ["people"])
+    )
     loaded.merge(other)
     assert loaded.examples_ == {**expected, 12 + 1: "bob"}
     lean = FewShotTextClassifier(encoder=bert, fit_mode="unbiased", store_support=False).fit(TEXTS, LABELS)

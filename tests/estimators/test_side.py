@@ -205,7 +205,8 @@ def test_classes_known_by_name_alone(make: Any, tmp_path: Path) -> None:
 
 
 def test_a_single_class_and_two_classes_known_by_name() -> None:
-    one = HypersphereClassifier().fit(None, None, names={"a": NAMES["a"]})
+    with pytest.warns(UserWarning, match="there is one class only, 'a'"):
+        one = HypersphereClassifier().fit(None, None, names={"a": NAMES["a"]})
     assert set(one.predict(TEST)) == {"a"}
     two = HypersphereClassifier(coverage=0.8).fit(X[Y == "a"], Y[Y == "a"], names={"b": NAMES["b"]})
     assert two.decision_function(TEST).shape == (300,)

@@ -33,6 +33,7 @@ def batches(draw: st.DrawFn) -> Any:
 choices = st.sampled_from([*SETTINGS, *LATE])
 
 
+@pytest.mark.filterwarnings("ignore:there is one class only")
 @settings(deadline=None, max_examples=80)
 @given(batches(), choices)
 def test_partial_fit_and_merge_are_one_fit(lots: Any, choice: dict[str, Any]) -> None:
@@ -52,6 +53,7 @@ def test_partial_fit_and_merge_are_one_fit(lots: Any, choice: dict[str, Any]) ->
     assert_equal_models(merged, at_once, Q)
 
 
+@pytest.mark.filterwarnings("ignore:there is one class only")
 @settings(deadline=None, max_examples=80)
 @given(batches(), choices)
 def test_forgetting_undoes_adding(lots: Any, choice: dict[str, Any]) -> None:
@@ -62,6 +64,7 @@ def test_forgetting_undoes_adding(lots: Any, choice: dict[str, Any]) -> None:
     assert_equal_models(model.forget(xb[order], yb[order], wb[order]), before, Q)
 
 
+@pytest.mark.filterwarnings("ignore:there is one class only")
 @settings(deadline=None, max_examples=40)
 @given(batches(), st.sampled_from([s for s in SETTINGS if s.get("fit_mode") in ("point", "unbiased")]))
 def test_statistics_alone_do_the_same(lots: Any, choice: dict[str, Any]) -> None:
@@ -109,7 +112,7 @@ def test_new_labels_may_be_of_another_kind() -> None:
     model = HypersphereClassifier().fit([[1.0, 0], [0, 1]], [1, 2]).partial_fit([[-1.0, 0]], ["left"])
     assert model.classes_.tolist() == [1, 2, "left"]
     assert model.predict([[-2.0, 0], [0, 3]]).tolist() == ["left", 2]
-    longer = HypersphereClassifier().fit([[1.0, 0]], ["a"]).partial_fit([[0, 1.0]], ["a longer name"])
+    longer = HypersphereClassifier().partial_fit([[1.0, 0]], ["a"]).partial_fit([[0, 1.0]], ["a longer name"])
     assert longer.predict([[0, 1.0]]).tolist() == ["a longer name"]
 
 
@@ -190,7 +193,7 @@ def test_a_call_that_fails_changes_nothing(number: Any) -> None:
 
 
 def test_the_last_class_stays() -> None:
-    model = HypersphereClassifier().fit([[1.0, 0]], ["a"])
+    model = HypersphereClassifier().partial_fit([[1.0, 0]], ["a"])
     with pytest.raises(
         DataError, match="'a' is the only class; a classifier needs one: add another first, or fit again"
     ):

@@ -5,15 +5,17 @@ All of its examples are used, or an error names the wrong ones and nothing chang
 """
 
 import math
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import islice
 from os import PathLike, fspath
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from reprlib import repr as short
 from typing import Any, TextIO
+from warnings import warn
 
 import numpy as np
 
@@ -62,7 +64,7 @@ def fit(
     text, label : columns of the items (None: text, image or vector) and of the labels.
     unlabelled : more items of the same kind, without a label: a table, or images. They are learned from, not stored.
     descriptions : for texts, a table with the columns of the labels and `description`: what the classes are about. A
-        label that has no example is a class, too. None: the labels themselves, in words.
+        label that has no example is a class, too, and is warned of. None: the labels themselves, in words.
     format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
     bar : show a bar on standard error while items are encoded.
     settings : parameters of the classifier, such as `coverage=0.95`.
@@ -78,7 +80,9 @@ def fit(
     if descriptions is not None:
         if not isinstance(model, FewShotTextClassifier):
             raise ConfigError(f"{fspath(descriptions)}: descriptions are for classifiers of texts")
-        model.set_params(names=_read_descriptions(fspath(descriptions), label))
+        described = _read_descriptions(fspath(descriptions), label)
+        _warn_of_descriptions(fspath(descriptions), described.keys(), labels)
+        model.set_params(names=described)
     more = None if unlabelled is None else _read_items(model, fspath(unlabelled), text)
     with _bar(model, bar):
         model.fit(items, labels, unlabelled=more)
@@ -239,6 +243,18 @@ def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
     return found
 
 
+def _warn_of_descriptions(source: str, described: Collection[str | int], labels: list[str | int]) -> None:
+    """Warn of labels that have a description and no example: classes, unless they are slips."""
+    alone = sorted({*described} - {*labels}, key=str)
+    if alone:
+        shown = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
+        warn(
+            f"{source}: described labels without an example: {shown} ({len(alone)} of {len(described)}); each "
+            "becomes a class by its description alone: correct it if it is a slip",
+            stacklevel=3,
+        )
+
+
 def _read_rows(table: OpenTable, read: Callable[[dict[str, Any]], Any], what: str) -> list[Any]:
     """What `read` gives for each row; rows that it refuses by a ValueError are named together."""
     found, problems = [], []
@@ -264,9 +280,17 @@ def read_cell(row: dict[str, Any], column: str, read: Callable[[Any], Any]) -> A
 
 
 def _from_folder(source: str, check_label: Callable[[str | int], None] | None) -> Examples:
-    """Images, one folder a class."""
+    """Read images, one folder a class; a folder without images is warned of."""
     items, labels, problems = [], [], []
-    for label, names in files_by_class(FileTree(Path(source)), source).items():
+    classes = files_by_class(FileTree(Path(source)), source)
+    if empty := _empty_folders(source, classes):
+        shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
+        warn(
+            f"{source}: no images in {shown} (empty folders: {len(empty)}), so that these become no classes; add "
+            "images, or remove them",
+            stacklevel=3,
+        )
+    for label, names in classes.items():
         try:
             if check_label is not None:
                 check_label(label)
@@ -276,6 +300,19 @@ def _from_folder(source: str, check_label: Callable[[str | int], None] | None) -
         labels += [label] * len(names)
     _refuse(problems)
     return items, list(labels)
+
+
+def _empty_folders(source: str, classes: Collection[str]) -> list[str]:
+    """Return the folders below `source` that hold no images at any depth; hidden ones do not count."""
+    filled = {name for each in classes for name in (each, *map(str, PurePosixPath(each).parents))}
+    empty: list[str] = []
+    for folder, below, _ in os.walk(source, followlinks=True):  # `FileTree` has refused circles of links
+        inside = Path(folder).relative_to(source)
+        below[:] = sorted(name for name in below if not name.startswith((".", "__MACOSX")))
+        bare = [name for name in below if (inside / name).as_posix() not in filled]
+        empty += [(inside / name).as_posix() for name in bare]
+        below[:] = [name for name in below if name not in bare]
+    return empty
 
 
 def _refuse(problems: list[str]) -> None:

@@ -23,6 +23,13 @@ from hyperproto.estimators import storage
 from hyperproto.estimators.confidence import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.inputs import check_rows, plain_labels, unmasked
+from hyperproto.estimators.label_checks import (
+    check_name_label,
+    check_names,
+    warn_of_items,
+    warn_of_labels,
+    warn_of_one_class,
+)
 from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_array, unlabelled_rows
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
@@ -218,6 +225,12 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         are called, and from `unlabelled` rows (U, D). A label that has a name and no example is a class, too. With
         names for all classes `X` and `y` may be empty, or None.
         """
+        return self._fit(X, y, sample_weight, names, unlabelled)
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, names: Any, unlabelled: Any, classes_may_follow: bool = False
+    ) -> Self:
+        """Fit; a single class is no reason for a warning if others may be added by `partial_fit`."""
         chosen = self._chosen(fitting=True)
         form = _closed_form(chosen)
         given = self._given(X, y, sample_weight, names, unlabelled, reset=True)
@@ -231,6 +244,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             assert_all_finite(rows, estimator_name=type(self).__name__, input_name="X")
         if not memory.labels:
             raise DataError("every row is unlabelled, and no class has a name; give a label, or names")
+        if self.coverage is None and not classes_may_follow:
+            warn_of_one_class(memory.labels)
         self._memory = memory
         return self
 
@@ -250,7 +265,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         scikit-learn's own classifiers need it; this one does not.
         """
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, sample_weight, names=names, unlabelled=unlabelled)
+            return self._fit(X, y, sample_weight, names, unlabelled, classes_may_follow=True)
         memory = self._memory
         _, form = self._checked_form(memory)  # parameters may have changed
         given = self._given(X, y, sample_weight, names, unlabelled)
@@ -307,7 +322,9 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 f"this classifier was fitted to vectors of {self.n_features_in_} numbers, the other to "
                 f"{other.n_features_in_}; only those of one encoder can be merged"
             )
-        self._check_reject_label(self._memory, list(other._memory.labels))
+        labels, known = list(other._memory.labels), dict(self._memory.slot_of)
+        self._check_reject_label(self._memory, labels)
+        warn_of_labels([label for label in labels if label not in known], known)
         self._memory.absorb(other._memory)
         return self
 
@@ -657,8 +674,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         vectors: dict[Any, Floats] = {}
         for given, vector in names.items():
             label = given.item() if isinstance(given, np.generic) else given
-            if not isinstance(label, LABEL_TYPES):
-                raise DataError(f"names has a label {label!r} ({type(label).__name__}); one is a string or a number")
+            check_name_label(label)
             try:
                 found = np.asarray(vector, dtype=np.float64)
             except (TypeError, ValueError):
@@ -672,7 +688,11 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Add all that was given, or nothing."""
         with memory.lock:
             memory.check_unlabelled(given.unlabelled)
-            self._check_reject_label(memory, given.labels)
+            labels = given.labels
+            check_names(given.declared, {*memory.slot_of, *given.batch[1]} if given.declared else ())
+            self._check_reject_label(memory, labels)
+            warn_of_labels([label for label in labels if label not in memory.slot_of], memory.slot_of)
+            warn_of_items(given.items, *given.batch[1:])
             if given.batch[1]:
                 memory.add(*given.batch, given.items)
             if given.names or given.unlabelled is not None:

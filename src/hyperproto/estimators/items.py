@@ -200,7 +200,12 @@ class FewShotClassifier(HypersphereClassifier):
 
         `unlabelled` are items, too; so are those whose label is None. `names` are vectors, or, among texts, texts.
         """
-        super().fit(X, y, sample_weight, names=names, unlabelled=unlabelled)
+        return super().fit(X, y, sample_weight, names=names, unlabelled=unlabelled)
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, names: Any, unlabelled: Any, classes_may_follow: bool = False
+    ) -> Self:
+        super()._fit(X, y, sample_weight, names, unlabelled, classes_may_follow)
         self.encoder_ = self.item_encoder().identity
         return self
 

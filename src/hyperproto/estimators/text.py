@@ -12,6 +12,7 @@ from hyperproto.data.names import label_text
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.inputs import is_missing, item_list
 from hyperproto.estimators.items import AUTO, FewShotClassifier, ItemEncoder
+from hyperproto.estimators.label_checks import check_name_label
 from hyperproto.estimators.storage import AGAIN, Saved
 from hyperproto.regions.arrays import Floats
 
@@ -171,6 +172,8 @@ class FewShotTextClassifier(FewShotClassifier):
             texts = {label: text for label, text in texts.items() if text}
         else:
             raise ConfigError(f"names={given!r}: give 'auto', a mapping from labels to texts, or None")
+        for label in declared:
+            check_name_label(_plain(label))
         for label, text in texts.items():
             if problem := text_problem(text):
                 raise DataError(f"the name of {label!r} {problem}")
