@@ -1,5 +1,7 @@
+import py_compile
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,10 +56,59 @@ def test_options_of_base_classes_count_and_what_the_library_fills_in_is_not_offe
     [
         ("Mine = 3", "is no subclass of hyperproto.methods.Method"),
         ("class Mine: pass", "is no subclass of hyperproto.methods.Method"),
-        ("raise SystemExit(3)", r"cannot be imported \(SystemExit\(3\)\)"),
+        ("Mine = 3\nraise SystemExit(3)", r"cannot be imported \(SystemExit\(3\)\)"),
     ],
 )
 def test_a_file_that_defines_something_else(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "own.py").write_text(content)
+    registry.trust(tmp_path / "own.py")
     with pytest.raises(ConfigError, match=rf"the method '.*own\.py:Mine'.* {words}"):
         METHODS.get(f"{tmp_path / 'own.py'}:Mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("class Other: pass", r"own\.py: there is no name 'Mine'\. Known: Other"),
+        ("def f():\n    class Mine: pass", r"there is no name 'Mine'\. Known: none"),
+        ("class Mine(:", r"cannot be imported \(SyntaxError"),
+    ],
+)
+def test_a_file_without_the_class_is_refused_before_it_runs(tmp_path: Path, content: str, words: str) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / "own.py").write_text(f"open({str(trace)!r}, 'w').close()\n{content}\n")
+    registry.trust([tmp_path / "own.py"])
+    with pytest.raises(ConfigError, match=words):
+        METHODS.get(f"{tmp_path / 'own.py'}:Mine")
+    assert not trace.exists()
+
+
+def test_names_that_a_file_makes_while_it_runs_are_left_to_the_import(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("from hyperproto.methods.protonet import ProtoNet\nglobals()['Mine'] = ProtoNet\n")
+    registry.trust(f"{tmp_path / 'own.py'}:Mine")
+    assert METHODS.get(f"{tmp_path / 'own.py'}:Mine") is ProtoNet
+
+
+def test_the_source_runs_and_no_compiled_file_beside_it(tmp_path: Path) -> None:
+    """An archive may hold a `__pycache__` that is not what its source says."""
+    source = "from hyperproto.methods.protonet import ProtoNet\nclass Mine(ProtoNet):\n    number = {}\n"
+    path = tmp_path / "own.py"
+    path.write_text(source.format(2))
+    py_compile.compile(str(path), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    path.write_text(source.format(1))
+    registry.trust(path)
+    assert METHODS.get(f"{path}:Mine").number == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ("no.py", "--trust no.py: there is no file .*no.py; check the path"),
+        ("pyproject.toml", "--trust pyproject.toml: not a .py file; name the file that may be imported"),
+        (3, "trust = 3: name a file, or a list of files"),
+        ([3], r"trust = \[3\]: name a file, or a list of files"),
+    ],
+)
+def test_trust_takes_files(files: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        registry.trust(files)

@@ -13,8 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import hyperproto
+from hyperproto import cli, registry
+from hyperproto.training import Run, load_recipe
 from tests.fuzz.files import sealed
 
 ROOT = Path(__file__).parent.parent
@@ -128,10 +131,169 @@ def test_nothing_touches_the_network_unasked(tmp_path: Path, monkeypatch: pytest
     hyperproto.load_classifier(tmp_path / "model").predict(["sunshine"])
 
 
-def test_a_method_of_a_file_is_imported_only_where_it_is_named(tmp_path: Path) -> None:
-    """What SECURITY.md warns of: the words FILE.py:CLASS import the file."""
+def test_listing_imports_no_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("open('trace', 'w').close()\nclass X: pass\n")
     script = "import hyperproto\nhyperproto.list_methods(); hyperproto.list_recipes()\n"
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
     assert not (tmp_path / "trace").exists()
-    assert 'grep -r "\\.py:" FOLDER' in TEXT
+
+
+CODE = """
+from torch import nn, ones
+from hyperproto.methods.protonet import ProtoNet
+open("trace", "w").close()
+class Mine(ProtoNet):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.scale = nn.Parameter(ones(()))
+    def scores(self, task):
+        return self.scale * super().scores(task)
+"""
+RECIPE = """
+[data]
+spec = "vectors:v.npz"
+[encoder]
+name = "identity"
+[method]
+name = "mine\\u002epy:Mine"
+[optim.encoder]
+lr = 0.01
+[episodes]
+way = 2
+shot = 1
+query = 1
+[training]
+steps = 2
+[validation]
+split = "train"
+way = 2
+shot = 1
+query = 1
+episodes = 2
+[paper]
+table = "own"
+method = "A"
+backbone = "B"
+"""
+TABLE = """
+[table]
+title = "Own"
+episodes = 2
+query = 1
+columns = [{ name = "c", data = "vectors:v.npz", split = "test", way = 2, shot = 1 }]
+[[published]]
+method = "A"
+backbone = "B"
+numbers = { c = [50.0] }
+"""
+WORDS = (
+    r"'mine\.py:Mine' is code in .*mine\.py, which would run; .* add --trust mine\.py \(in Python: trust='mine\.py'\)"
+)
+
+
+@pytest.fixture
+def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe that names code by an escape, which no search for .py finds; whoever imports it leaves a trace."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_trusted", set())
+    rows = np.random.default_rng(0).normal(size=(48, 3))
+    np.savez(tmp_path / "v.npz", x=rows, y=np.repeat(list("abcdefgh"), 6), split=np.repeat(["train", "test"], 24))
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "r.toml").write_text(RECIPE)
+    (tmp_path / "own.toml").write_text(TABLE)
+    return tmp_path / "trace"
+
+
+def consented(trace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Train a run with consent, and take the consent and the trace away again."""
+    folder = hyperproto.train("r.toml", "runs/r", trust="mine.py").folder
+    assert trace.exists()
+    trace.unlink()
+    monkeypatch.setattr(registry, "_trusted", set())
+    for name in [name for name in sys.modules if name.startswith("hyperproto_file_mine")]:
+        del sys.modules[name]
+    return folder
+
+
+def test_a_recipe_that_names_code_needs_consent(strange: Path) -> None:
+    for call in (
+        lambda: hyperproto.train("r.toml"),
+        lambda: hyperproto.grid("r.toml", {"training.seed": [0, 1]}),
+        lambda: load_recipe("r.toml"),
+    ):
+        with pytest.raises(hyperproto.ConfigError, match=WORDS):
+            call()
+    assert not strange.exists()
+    load_recipe("r.toml", trust=["mine.py"])
+    assert strange.exists()
+
+
+@pytest.mark.parametrize("override", ["method.name=mine.py:Mine", "method={name='mine.py:Mine'}"])
+def test_the_users_own_words_are_consent(strange: Path, override: str) -> None:
+    load_recipe("glyphs:protonet", [override])
+    assert strange.exists()
+    hyperproto.evaluate("vectors:v.npz", encoder="identity", method="mine.py:Mine", way=2, shot=1, query=1, episodes=2)
+
+
+def test_consent_is_for_a_file_wherever_links_lead(strange: Path) -> None:
+    (strange.parent / "evil.py").write_text(CODE)
+    (strange.parent / "link.py").symlink_to("evil.py")
+    Path("r.toml").write_text(RECIPE.replace("mine\\u002epy", "link.py"))
+    with pytest.raises(hyperproto.ConfigError, match=r"code in .*evil\.py, which would run"):
+        load_recipe("r.toml", trust="mine.py")
+    assert not strange.exists()
+    load_recipe("r.toml", trust="evil.py")
+    assert strange.exists()
+
+
+def test_a_run_and_a_model_that_name_code_need_consent(strange: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = consented(strange, monkeypatch)
+    task: dict[str, Any] = {"split": "test", "way": 2, "shot": 1, "query": 1, "episodes": 2}
+    for call in (
+        lambda: hyperproto.evaluate("vectors:v.npz", run=folder, **task),
+        lambda: Run(folder).load(),
+        lambda: hyperproto.FewShotTextClassifier(encoder=str(folder)).fit(["x", "y"], ["a", "b"]),
+    ):
+        with pytest.raises(hyperproto.ConfigError, match=rf"config\.json: the method {WORDS}"):
+            call()
+    command = ["evaluate", "--run", str(folder), "--data", "vectors:v.npz", "--way", "2", "--shot", "1", "--query", "1"]
+    refused = CliRunner().invoke(cli.app, [*command, "--episodes", "2"])
+    assert isinstance(refused.exception, hyperproto.ConfigError)
+    assert not strange.exists()
+    allowed = CliRunner().invoke(cli.app, [*command, "--episodes", "2", "--trust", "./mine.py"])
+    assert allowed.exit_code == 0, allowed.output
+    assert strange.exists()
+
+
+def test_a_saved_tagger_that_names_code_needs_consent(strange: Path) -> None:
+    tagger = hyperproto.EntityTagger().fit([["Anna", "lives", "here"]], [["person", "O", "O"]])
+    tagger.save("tagger")
+    head = json.loads(Path("tagger/tagger.json").read_text())
+    head.pop("checksum")
+    head["parameters"]["method"] = "mine.py:Mine"
+    Path("tagger/tagger.json").write_text(json.dumps(sealed(head)))
+    with pytest.raises(hyperproto.ConfigError, match=rf"tagger\.json: the method {WORDS}"):
+        hyperproto.EntityTagger.load("tagger")
+    assert not strange.exists()
+    hyperproto.EntityTagger.load("tagger", trust="mine.py")
+    assert strange.exists()
+
+
+def test_a_report_imports_nothing(strange: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = consented(strange, monkeypatch)
+    registry.trust("mine.py")  # a report opens runs that nobody has named: not even then
+    found = hyperproto.report("own.toml", "runs", episodes=2)
+    assert not found.groups
+    [remark] = found.remarks
+    assert f"{folder} is left out: the method 'mine.py:Mine' is code in " in remark
+    assert "`hyperproto evaluate --run ... --trust mine.py`" in remark
+    hyperproto.report("table3", "runs", episodes=2)  # of another table
+    Path("both.toml").write_text(TABLE + RECIPE.replace('"own"', '"both"'))
+    [remark] = hyperproto.report("both.toml", "runs", episodes=2).remarks
+    assert remark.startswith("runs of both.toml:both are not looked for: the method 'mine.py:Mine' is code in ")
+    assert not strange.exists()
+
+
+def test_workers_know_what_is_trusted(strange: Path) -> None:
+    found = hyperproto.grid("r.toml", {"training.seed": [0, 1]}, workers=2, trust="mine.py")
+    assert not found.failed

@@ -11,7 +11,9 @@
 Files of examples are the business of `hyperproto.fit`, `add` and `predict`; see `estimators.examples`.
 
 `progress` is a function `(done, total, note)`, called while something long is done. Errors are `HyperProtoError`s;
-where they name an option of the command line (`--shot`), the argument of that name is meant. Torch is imported by the
+where they name an option of the command line (`--shot`), the argument of that name is meant. `trust` names .py files
+that a run, a recipe or a model may import (`FILE.py:CLASS`); what you name yourself, as a method or in `overrides`, is
+trusted, and so is every trusted file until the process ends: see SECURITY.md. Torch is imported by the
 functions that need it, not by this module.
 """
 
@@ -23,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.progress import Show, noted
+from hyperproto.registry import Trust, trust_names
+from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
     from hyperproto.data.distant import DistantCorpus
@@ -46,6 +50,7 @@ def train(
     out: str | PathLike[str] | None = None,
     *,
     overrides: Mapping[str, Any] | Sequence[str] = (),
+    trust: Trust = None,
     progress: Show | None = None,
 ) -> "Run":
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result.
@@ -55,6 +60,7 @@ def train(
     recipe : `NAME`, `NAME:ROW` (see `list_recipes`), or the path of a .toml file.
     out : folder of the run; None stands for runs/RECIPE.
     overrides : settings of the recipe to change, as `{"training.steps": 500}` or as `["training.steps=500"]`.
+    trust : .py files that the recipe, or a run that it starts from, may import.
     progress : called after every step, and while data are made ready.
 
     Returns
@@ -72,6 +78,7 @@ def train(
     from hyperproto.recipes import run_name
     from hyperproto.studies.train_run import train_run
 
+    trust_files(trust)
     name = fspath(recipe)
     folder = Path("runs") / run_name(name) if out is None else Path(out)
     return train_run(name, folder, _override_texts(overrides), progress)
@@ -103,6 +110,7 @@ def evaluate(
     names: str | None = None,
     unlabelled: int | None = None,
     strangers: int = 0,
+    trust: Trust = None,
     progress: Show | None = None,
 ) -> "Result":
     """Measure one method on episodes of unseen classes.
@@ -129,6 +137,7 @@ def evaluate(
         each; `unlabelled` items, or the `queries` themselves; two of them joined, `names+unlabelled`.
     names : where names come from: `labels` (the default), `descriptions` (of relations), or a file `{class: text}`.
     unlabelled, strangers : so many items of each class without a label (None: 50), and of other classes among them.
+    trust : .py files that the run may import, if its method is `FILE.py:CLASS`.
 
     Returns
     -------
@@ -142,6 +151,7 @@ def evaluate(
     """
     from hyperproto.studies.measure import Tasks, measure
 
+    trust_files(trust)
     chosen = replace(_one_selection(run, encoder, method, fit, transform, options), known=[know], names=names)
     tasks = Tasks(
         data=data,
@@ -191,6 +201,7 @@ def compare(
     names: str | None = None,
     unlabelled: int | None = None,
     strangers: int = 0,
+    trust: Trust = None,
     progress: Show | None = None,
 ) -> "Comparison":
     """Measure every combination that makes sense on the same episodes, with paired differences.
@@ -220,6 +231,8 @@ def compare(
     from hyperproto.reports.comparison import Comparison
     from hyperproto.studies.measure import Selection, Tasks, measure
 
+    trust_files(trust)
+    trust_names(_names("method", methods))
     runs, encoders = _runs(run), _names("encoder", encoder)
     if not runs and not encoders:
         raise ConfigError("give at least one --run or --encoder")
@@ -266,6 +279,7 @@ def tag(
     fit: str | None = None,
     transform: str | None = None,
     options: Mapping[str, Any] | None = None,
+    trust: Trust = None,
     progress: Show | None = None,
 ) -> "list[TaggedLine]":
     """Find entities in raw text by the example of a few annotated sentences; `encoder="minilm"` needs no training.
@@ -276,6 +290,7 @@ def tag(
     support : a file of annotated sentences (IO, BIO or BIOES), with options as in `FILE,scheme=io`.
     run, encoder, method, fit, transform, options : as `evaluate` takes them; method and transform by default those that
         are best on words without training.
+    trust : as `evaluate` takes it.
 
     Returns
     -------
@@ -292,6 +307,7 @@ def tag(
     from hyperproto.estimators import EntityTagger
     from hyperproto.training import Run
 
+    trust_files(trust)
     chosen = _one_selection(run, encoder, method, fit, transform, options)
     examples = open_pool(f"conll:{fspath(support)}", "all")
     if not examples.n_classes:
@@ -331,6 +347,7 @@ def submit(
     transform: str | None = None,
     options: Mapping[str, Any] | None = None,
     uncased: bool = False,
+    trust: Trust = None,
     progress: Show | None = None,
 ) -> Submission:
     """Answer a hidden test set of FewRel, such as `test_wiki_input-5-1.json`, and write the answers.
@@ -340,6 +357,7 @@ def submit(
     out : where the answers go; None stands for pred-N-K.json.
     run, encoder, method, fit, transform, options : as `evaluate` takes them.
     uncased : lower-case the words and strip their accents.
+    trust : as `evaluate` takes it.
 
     Examples
     --------
@@ -349,6 +367,7 @@ def submit(
     from hyperproto.episodes.fewrel_hidden import predictions_name, read_fewrel_test, write_predictions
     from hyperproto.evaluation import EncodedPool, predict_episodes
 
+    trust_files(trust)
     chosen = _one_selection(run, encoder, method, fit, transform, options)
     pool, episodes = read_fewrel_test(Path(test_input), uncased=uncased)
     [contender] = chosen.contenders(pool)
@@ -374,6 +393,8 @@ def report(
     table : table1 to table5, or a path that ends in .toml, with a [table].
     runs : folder that holds the runs, one or two levels below; None: runs, if there is one.
     episodes : how many; None: as many as the table says.
+
+    A run whose method is a file of yours (`FILE.py:CLASS`) is left out, with a remark: nothing is imported here.
 
     Returns
     -------
@@ -404,6 +425,7 @@ def figure(
     overrides: Mapping[str, Any] | Sequence[str] = (),
     anchors: int | None = None,
     seed: int = 0,
+    trust: Trust = None,
     progress: Show | None = None,
 ) -> "list[PaperFigure]":
     """Draw a figure of the paper, from runs or from files of results: NAME.png, NAME.svg, and its numbers, NAME.json.
@@ -421,6 +443,7 @@ def figure(
     recipe, overrides, anchors : of fig6: what is trained (None: the CNN of table2, 5-way, on a CPU), settings to
         change, and how many anchor classes (None: 8).
     seed : of what is drawn at random: classes, instances; of fig6 also of the trainings.
+    trust : .py files that the runs, or the recipe, may import.
 
     Returns
     -------
@@ -434,6 +457,7 @@ def figure(
     """
     from hyperproto.studies.paper_figures import Request, Results, make_figures
 
+    trust_files(trust)
     several = [results] if isinstance(results, str | PathLike) else results
     request = Request(
         Path(out),
@@ -457,6 +481,7 @@ def grid(
     out: str | PathLike[str] | None = None,
     *,
     workers: int | None = None,
+    trust: Trust = None,
     progress: Show | None = None,
     on_run: "OnRun | None" = None,
 ) -> "GridReport":
@@ -473,6 +498,7 @@ def grid(
     out : folder of the grid; None stands for runs/RECIPE-grid. Values can be added later, other settings cannot.
     workers : how many processes train at a time (None: two, as far as there are cores; one on a GPU). One is this
         process itself; several share its threads.
+    trust : as `train` takes it.
     progress : called while a run is trained.
     on_run : `(run, line)`, called as each run ends; the line says what became of it, and how long the rest may take.
 
@@ -489,6 +515,7 @@ def grid(
     """
     from hyperproto.studies.grid import Grid, default_folder, run_grid
 
+    trust_files(trust)
     name = fspath(recipe)
     folder = default_folder(name) if out is None else Path(out)
     return run_grid(Grid.of(name, settings), folder, workers, progress, on_run)
@@ -505,6 +532,7 @@ def reproduce(
     episodes: int | None = None,
     workers: int | None = None,
     dry_run: bool = False,
+    trust: Trust = None,
     progress: Show | None = None,
     on_run: "OnRun | None" = None,
 ) -> "Reproduction":
@@ -524,6 +552,7 @@ def reproduce(
     overrides : settings of all recipes to change, as `train` takes them.
     episodes : a column; None: as many as the table, or its budget, says.
     workers : as `grid` takes them.
+    trust : .py files that recipes of the table may import.
     dry_run : train nothing; tell what would be run, how long it may take, and which data are missing.
     progress, on_run : as `grid` takes them.
 
@@ -542,6 +571,7 @@ def reproduce(
 
     if not isinstance(rows, str) and not (isinstance(rows, Sequence) and all(isinstance(row, str) for row in rows)):
         raise ConfigError(f"rows = {rows!r:.60}: give a name, or a list of names")
+    trust_files(trust)
     return make_table(
         fspath(table),
         budget=budget,
@@ -727,6 +757,7 @@ def _one_selection(
     for kind, value in given.items():
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"{kind} = {value!r}: name one, as a string; `compare` takes several")
+    trust_names([method])
     encoders, methods, fits, transforms = ([] if value is None else [value] for value in given.values())
     values = {key: [value] for key, value in (options or {}).items()}
     return Selection(_runs(run), encoders, methods, fits, transforms, values)

@@ -1,23 +1,42 @@
-"""Names to classes, imported on first use; other packages add their own by entry point."""
+"""Names to classes, imported on first use; other packages add their own by entry point.
 
+A name `FILE.py:CLASS` stands for code of the user. It may come from a stranger, in a run, a recipe or a saved model, so
+the file is imported only after `trust(FILE.py)`: see SECURITY.md.
+"""
+
+import ast
 import inspect
+import shlex
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
 from importlib import import_module
+from importlib.abc import InspectLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from os import PathLike, fspath
 from pathlib import Path
+from types import CodeType
 from typing import Any, get_type_hints
 
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.files import read_bytes
 
+Trust = str | PathLike[str] | Iterable[str | PathLike[str]] | None  # files that may be imported: one or several
+
+_trusted: set[Path] = set()  # resolved paths; a consent holds until the process ends
+_imports_files: ContextVar[bool] = ContextVar("imports_files", default=True)
+
+MAKE_NAMES = {"*", "globals", "vars", "setattr", "__getattr__"}  # a module with one of these may have any name
 FILLED_IN = {"feature_shape", "n_classes", "way", "shot"}  # arguments that the library gives, never the user
 
 
 class Registry:
     """A table of `name -> "module:attribute"` (or "module"), one line each, extended by the entry points of `group`.
 
-    `FILE.py:NAME` stands for what a file of that name defines. A third-party package registers with, in its own
+    `FILE.py:NAME` stands for what a trusted file of that name defines. A third-party package registers with, in its own
     pyproject.toml::
 
         [project.entry-points."hyperproto.methods"]
@@ -43,7 +62,7 @@ class Registry:
     def get(self, name: str) -> Any:
         """Return the entry called `name`, importing it now."""
         entry = self._entries.get(name)
-        if entry is None and ".py:" in name:
+        if entry is None and names_file(name):
             entry = _from_file(self.kind, name)
         elif entry is None:
             points = [point for point in entry_points(group=self.group) if point.name == name]
@@ -64,17 +83,86 @@ class Registry:
             raise ConfigError(f"the {self.kind} {name!r} is no subclass of {module}.{base}")
 
 
+class TrustError(ConfigError):
+    """A file of code that something names, and that the user has not said may be imported."""
+
+
+def names_file(name: object) -> bool:
+    """Tell whether a name is of the form `FILE.py:CLASS`."""
+    return isinstance(name, str) and ".py:" in name
+
+
+def trust(files: Trust) -> None:
+    """Let these files be imported in this process; `FILE.py:CLASS` stands for its file. Paths are resolved."""
+    several = [files] if isinstance(files, str | PathLike) else files or ()
+    given = list(several) if isinstance(several, Iterable) else [several]
+    if not all(isinstance(one, str | PathLike) for one in given):
+        raise ConfigError(f"trust = {files!r:.60}: name a file, or a list of files")
+    for one in given:
+        name = fspath(one)
+        file = name.rpartition(":")[0] if names_file(name) else name
+        path = _path_of(file)
+        if not file.endswith(".py"):
+            raise ConfigError(f"--trust {name}: not a .py file; name the file that may be imported")
+        if not path.is_file():
+            raise ConfigError(f"--trust {name}: there is no file {path}; check the path")
+        _trusted.add(path)
+
+
+def trust_names(names: Iterable[object]) -> None:
+    """Trust the files among names that the user has written as an argument; what is no file is left alone."""
+    files = [str(name).rpartition(":")[0] for name in names if names_file(name)]
+    trust([file for file in files if _path_of(file).is_file()])  # what is not there is reported where it is used
+
+
+def trusted_files() -> list[str]:
+    """Return the files that may be imported, for a process that goes on with this one's work."""
+    return sorted(map(str, _trusted))
+
+
+@contextmanager
+def without_files() -> Iterator[None]:
+    """Import no file of the user inside this block, trusted or not: for what opens runs that nobody has named."""
+    token = _imports_files.set(False)
+    try:
+        yield
+    finally:
+        _imports_files.reset(token)
+
+
+def _path_of(file: str) -> Path:
+    try:
+        return Path(file).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{file!r}: not the name of a file ({error}); check the path") from None
+
+
 def _from_file(kind: str, name: str) -> Any:
-    """Import what `FILE.py:NAME` stands for; a file is imported anew when it has changed."""
+    """Import what `FILE.py:NAME` stands for, if the file is trusted; one that has changed is imported anew.
+
+    The bytes that are looked at are those that run: compiled files (`__pycache__`) are neither read nor written.
+    """
     file, _, attribute = name.rpartition(":")
-    path = Path(file).expanduser().resolve()
-    if not path.is_file():
+    path = _path_of(file)
+    if not file.endswith(".py") or not path.is_file():
         raise ConfigError(f"the {kind} {name!r}: there is no file {path}")
-    digest = sha256(path.read_bytes()).hexdigest()[:12]
+    if not _imports_files.get():
+        raise TrustError(
+            f"the {kind} {name!r} is code in {path}, which is not imported here; measure the run by itself, with "
+            f"`hyperproto evaluate --run ... --trust {shlex.quote(file)}`"
+        )
+    if path not in _trusted:
+        raise TrustError(
+            f"the {kind} {name!r} is code in {path}, which would run; read it and, if you trust it, add "
+            f"--trust {shlex.quote(file)} (in Python: trust={file!r})"
+        )
+    source = read_bytes(path, error=ConfigError)
+    digest = sha256(source).hexdigest()[:12]
     module_name = f"hyperproto_file_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}_{digest}"
     if module_name not in sys.modules:
-        spec = spec_from_file_location(module_name, path)
-        assert spec is not None  # its name ends in .py
+        _check_defines(kind, name, path, source, attribute)
+        spec = spec_from_file_location(module_name, path, loader=_SourceLoader(path, source))
+        assert spec is not None  # it has a loader
         assert spec.loader is not None
         sys.modules[module_name] = module = module_from_spec(spec)
         try:
@@ -87,6 +175,47 @@ def _from_file(kind: str, name: str) -> Any:
         own = [key for key, value in vars(loaded).items() if getattr(value, "__module__", None) == module_name]
         raise ConfigError(f"the {kind} {name!r}: {path.name}: {unknown_name('name', attribute, own)}")
     return getattr(loaded, attribute)
+
+
+class _SourceLoader(InspectLoader):
+    """Loads a module from bytes that were read before."""
+
+    def __init__(self, path: Path, source: bytes) -> None:
+        self.path, self.source = path, source
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the source."""
+        return self.source_to_code(self.source, str(self.path))
+
+    def get_source(self, fullname: str) -> str:
+        """Return the source as text."""
+        return self.source.decode(errors="replace")
+
+
+def _check_defines(kind: str, name: str, path: Path, source: bytes, attribute: str) -> None:
+    """Refuse a file that is no Python, or that binds no such name, before anything of it runs.
+
+    A name that the file makes while it runs (`from x import *`, `globals()`) is left to the import.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"the {kind} {name!r}: {path} cannot be imported ({error!r})") from None
+    bound, classes = set(), []
+    nodes: list[ast.AST] = [tree]
+    while nodes:  # of the module itself, not of what its classes and functions hold
+        node = nodes.pop()
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            bound.add(node.name)
+            classes += [node.name] if isinstance(node, ast.ClassDef) else []
+            continue
+        if isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and (isinstance(node.ctx, ast.Store) or node.id in MAKE_NAMES):
+            bound.add(node.id)
+        nodes += ast.iter_child_nodes(node)
+    if attribute not in bound and not bound & MAKE_NAMES:
+        raise ConfigError(f"the {kind} {name!r}: {path.name}: {unknown_name('name', attribute, classes)}")
 
 
 def option_problems(kind: str, name: str, cls: type, options: dict[str, Any]) -> list[str]:

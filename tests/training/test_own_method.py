@@ -13,6 +13,7 @@ from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import evaluate_contenders
 from hyperproto.methods import METHODS, make_method
+from hyperproto.registry import trust
 from hyperproto.training import Learner, Report, Run, load_recipe, train
 from hyperproto.training.resolve import resolve
 from hyperproto.training.selection import encoder_source, run_source, select
@@ -72,6 +73,7 @@ episodes = 10
 def method(tmp_path: Path) -> str:
     path = tmp_path / "gnn.py"
     path.write_text(METHOD)
+    trust(path)
     return str(path)
 
 
@@ -154,7 +156,8 @@ def test_files_and_names_that_are_not_there_are_said(method: str, tmp_path: Path
     with pytest.raises(ConfigError, match=r"gnn.py:not_a_method' is no subclass of hyperproto.methods.Method"):
         make_method(f"{method}:not_a_method", feature_shape=(6,))
     broken = tmp_path / "broken.py"
-    broken.write_text("import no_such_module\n")
+    broken.write_text("import no_such_module\nclass Method: pass\n")
+    trust(broken)
     with pytest.raises(ConfigError, match=r"broken.py cannot be imported .*no_such_module"):
         METHODS.get(f"{broken}:Method")
 
@@ -163,6 +166,7 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     for number in (1, 2):
         path.write_text(f"from hyperproto.methods import Method\nclass Mine(Method):\n    number = {number}\n")
+        trust(path)
         assert METHODS.get(f"{path}:Mine").number == number
         assert METHODS.get(f"{path}:Mine") is METHODS.get(f"{path}:Mine")
 

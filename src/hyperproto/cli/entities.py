@@ -13,6 +13,7 @@ from hyperproto.cli.options import (
     OneOptions,
     OneRun,
     OneTransform,
+    Trust,
     one_of,
     single_values,
 )
@@ -35,6 +36,7 @@ def tag(
     fit: OneFit = None,
     transform: OneTransform = None,
     option: OneOptions = None,
+    trust: Trust = None,
     form: Annotated[Literal["jsonl", "conll"], typer.Option("--format", help="jsonl or conll.")] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="Write there (default: standard output).", dir_okay=False)] = None,
 ) -> None:
@@ -44,7 +46,7 @@ def tag(
 
     chosen = {**one, "method": method, "fit": fit, "transform": transform}
     with progress_bar("tag") as progress:
-        tagged = hyperproto.tag(text, support, **chosen, options=single_values(option), progress=progress)
+        tagged = hyperproto.tag(text, support, **chosen, options=single_values(option), trust=trust, progress=progress)
     content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
     if out is None:
         rows_output().write(content)

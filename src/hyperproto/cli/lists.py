@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import hyperproto
-from hyperproto.cli.options import JsonFile, Overrides
+from hyperproto.cli.options import JsonFile, Overrides, Trust
 from hyperproto.cli.terminal import echo, say, show, show_rows, write_json
 from hyperproto.progress import progress_bar
 from hyperproto.reports.text_table import TextTable
@@ -31,12 +31,12 @@ def recipes_list(
 
 
 @recipes_app.command("show")
-def recipes_show(recipe: str, override: Overrides = None, json_file: JsonFile = None) -> None:
+def recipes_show(recipe: str, override: Overrides = None, trust: Trust = None, json_file: JsonFile = None) -> None:
     """Print a recipe, complete, with its cost, the number it should reach and the published one; it is TOML."""
     from hyperproto.reports.recipe_text import recipe_text
     from hyperproto.training import load_recipe
 
-    checked = load_recipe(recipe, override)
+    checked = load_recipe(recipe, override, trust=trust)
     if json_file:
         write_json(checked.model_dump(mode="json"), json_file)
     if json_file != "-":

@@ -26,6 +26,10 @@ Workers = Annotated[
     int | None,
     typer.Option(help="Processes that train at a time (default: two, as far as there are cores; one on a GPU)."),
 ]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option("--trust", metavar="FILE.py", help="Let a run, recipe or model import this file; repeatable."),
+]
 OneOptions = Annotated[
     list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Set an option of the method.")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hyperproto
-from hyperproto.cli.options import JsonFile
+from hyperproto.cli.options import JsonFile, Trust
 from hyperproto.cli.streams import rows_output
 from hyperproto.cli.terminal import echo, has_width, say, width, write_json
 
@@ -74,12 +74,13 @@ def fit(
         typer.Option(help="auto (by unlabelled items), yes or no: a slower, mostly better fit.", callback=_refine),
     ] = None,
     form: Format = None,
+    trust: Trust = None,
 ) -> None:
     """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
     given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
     given |= {"feature_transform": feature_transform, "refine": None if refine is None else REFINE[refine]}
     settings = {name: value for name, value in given.items() if value is not None}
-    settings |= {"unlabelled": unlabelled, "descriptions": descriptions}
+    settings |= {"unlabelled": unlabelled, "descriptions": descriptions, "trust": trust}
     shown = sys.stderr.isatty()
     found = hyperproto.fit(examples, out, encoder=encoder, text=text, label=label, format=form, bar=shown, **settings)
     _summarise(out, found)
@@ -93,9 +94,10 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Write there, not to standard output.", dir_okay=False)] = None,
     form: Format = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows answered at once; 1 to answer each as it comes.")] = 64,
+    trust: Trust = None,
 ) -> None:
     """Label rows of any number, as they come: the same rows come out, with a label and its probability."""
-    hyperproto.predict(model, source, out or rows_output(), text=text, format=form, batch=batch)
+    hyperproto.predict(model, source, out or rows_output(), text=text, format=form, batch=batch, trust=trust)
 
 
 @app.command()
@@ -108,10 +110,13 @@ def add(
         bool, typer.Option("--new-classes", help="Take labels that the model does not know.")
     ] = False,
     form: Format = None,
+    trust: Trust = None,
 ) -> None:
     """Add examples to a model, as if they had been there from the start."""
     shown = sys.stderr.isatty()
-    found = hyperproto.add(model, examples, text=text, label=label, new_classes=new_classes, format=form, bar=shown)
+    found = hyperproto.add(
+        model, examples, text=text, label=label, new_classes=new_classes, format=form, bar=shown, trust=trust
+    )
     _summarise(model, found)
 
 

@@ -34,6 +34,7 @@ from hyperproto.cli.options import (
     Strangers,
     ThresholdData,
     ThresholdSplit,
+    Trust,
     UnlabelledCount,
     Way,
     Workers,
@@ -71,11 +72,12 @@ def train(
     recipe: Annotated[str, typer.Argument(help="NAME, NAME:ROW (see `recipes list`) or a path that ends in .toml.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/RECIPE).")] = None,
     override: Overrides = None,
+    trust: Trust = None,
     json_file: JsonFile = None,
 ) -> None:
     """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
     with progress_bar("train") as progress:
-        run = hyperproto.train(recipe, out, overrides=override or (), progress=progress)
+        run = hyperproto.train(recipe, out, overrides=override or (), trust=trust, progress=progress)
     best = run.best_validation()
     metric = next(key for key in best if key not in ("step", "ci95"))
     if json_file:
@@ -112,6 +114,7 @@ def evaluate(
     unlabelled: UnlabelledCount = None,
     strangers: Strangers = 0,
     option: OneOptions = None,
+    trust: Trust = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure one method on episodes of unseen classes."""
@@ -141,6 +144,7 @@ def evaluate(
             names=names,
             unlabelled=unlabelled,
             strangers=strangers,
+            trust=trust,
             progress=progress,
         )
     show(hyperproto.Comparison([[result]]).tables(), as_result(result.to_json()), json_file)
@@ -180,6 +184,7 @@ def compare(
         typer.Option(metavar="FILE", dir_okay=False, help="Draw the results over shots there: .png, .svg or .pdf."),
     ] = None,
     option: MethodOptions = None,
+    trust: Trust = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure every combination that makes sense on the same episodes, with paired differences."""
@@ -213,6 +218,7 @@ def compare(
             names=names,
             unlabelled=unlabelled,
             strangers=strangers,
+            trust=trust,
             progress=progress,
         )
     if plot is not None:
@@ -231,6 +237,7 @@ def submit(
     transform: OneTransform = None,
     uncased: Annotated[bool, typer.Option("--uncased", help="Lower-case the words and strip their accents.")] = False,
     option: OneOptions = None,
+    trust: Trust = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the answers go (default: pred-N-K.json).", dir_okay=False)
     ] = None,
@@ -240,7 +247,7 @@ def submit(
     chosen = {**one, "method": method, "fit": fit, "transform": transform}
     with progress_bar("submit") as progress:
         done = hyperproto.submit(
-            test_input, out, **chosen, options=single_values(option), uncased=uncased, progress=progress
+            test_input, out, **chosen, options=single_values(option), uncased=uncased, trust=trust, progress=progress
         )
     say(f"{done.path}: {len(done.labels)} predictions")
 
@@ -262,6 +269,7 @@ def grid(
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the grid (default: runs/RECIPE-grid).")
     ] = None,
     workers: Workers = None,
+    trust: Trust = None,
     json_file: JsonFile = None,
 ) -> None:
     """Train every combination of settings, each in a folder of its own, and print a table, the best first.
@@ -271,7 +279,13 @@ def grid(
     """
     with progress_bar("grid") as progress:
         found = hyperproto.grid(
-            recipe, override or (), out, workers=workers, progress=progress, on_run=lambda _, line: note(line)
+            recipe,
+            override or (),
+            out,
+            workers=workers,
+            trust=trust,
+            progress=progress,
+            on_run=lambda _, line: note(line),
         )
     words = [*found.sheet().notes, f"{found.folder / 'grid.json'}, {found.folder / 'grid.md'}: written"]
     show([found.table(), *map(Text, words)], as_result(found.to_json()), json_file)
@@ -358,6 +372,7 @@ def reproduce(
         int | None, typer.Option(help="How many episodes a column (default: as many as the table or its budget says).")
     ] = None,
     workers: Workers = None,
+    trust: Trust = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what would be run, and how long it takes.")
     ] = False,
@@ -378,6 +393,7 @@ def reproduce(
             overrides=override or (),
             episodes=episodes,
             workers=workers,
+            trust=trust,
             dry_run=dry_run,
             progress=progress,
             on_run=lambda _, line: note(line),
@@ -418,6 +434,7 @@ def figure(
     override: Overrides = None,
     anchors: Annotated[int | None, typer.Option(min=1, help="Of fig6: anchor classes (default: 8).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn at random, and of trainings.")] = 0,
+    trust: Trust = None,
 ) -> None:
     """Draw a figure of the paper from runs or files of results, as PNG and SVG, with its numbers as JSON."""
     with progress_bar("figure") as progress:
@@ -434,6 +451,7 @@ def figure(
             overrides=override or (),
             anchors=anchors,
             seed=seed,
+            trust=trust,
             progress=progress,
         )
     for each in made:

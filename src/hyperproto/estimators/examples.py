@@ -31,6 +31,8 @@ from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.text import FewShotTextClassifier, text_problem
 from hyperproto.files import atomic_write, is_there, is_utf8
+from hyperproto.registry import Trust
+from hyperproto.registry import trust as trust_files
 
 MOST = 10  # wrong rows that a message names
 PREDICTED = ("predicted", "probability")
@@ -51,6 +53,7 @@ def fit(
     descriptions: str | PathLike[str] | None = None,
     format: str | None = None,  # noqa: A002 # as the command line calls it
     bar: bool = False,
+    trust: Trust = None,
     **settings: Any,
 ) -> HypersphereClassifier:
     """Fit a classifier to a file of labelled texts, images or vectors, and save it. One example a class is enough.
@@ -67,6 +70,7 @@ def fit(
         label that has no example is a class, too, and is warned of. None: the labels themselves, in words.
     format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
     bar : show a bar on standard error while items are encoded.
+    trust : .py files that a run, where that is the encoder, may import.
     settings : parameters of the classifier, such as `coverage=0.95`.
 
     Examples
@@ -74,6 +78,7 @@ def fit(
     >>> model = fit("examples.csv", "model", encoder="minilm", coverage=0.95)  # doctest: +SKIP
     >>> model.predict(["Where is my card?"])  # doctest: +SKIP
     """
+    trust_files(trust)
     source = fspath(examples)
     model = new_classifier(encoder, is_there(source) and Path(source).is_dir(), **settings)
     items, labels = read_examples(model, source, text, label, format)
@@ -100,6 +105,7 @@ def add(
     new_classes: bool = False,
     format: str | None = None,  # noqa: A002 # as the command line calls it
     bar: bool = False,
+    trust: Trust = None,
 ) -> HypersphereClassifier:
     """Add examples to a saved classifier, as if they had been there from the start; it changes whole or not at all.
 
@@ -109,13 +115,13 @@ def add(
     ----------
     model : the folder that `fit` wrote.
     new_classes : take labels that the model does not know.
-    examples, text, label, format, bar : as `fit` takes them.
+    examples, text, label, format, bar, trust : as `fit` takes them.
 
     Examples
     --------
     >>> add("model", "more.jsonl", new_classes=True).classes_  # doctest: +SKIP
     """
-    found = load_classifier(model)
+    found = load_classifier(model, trust=trust)
     known = set(found.classes_.tolist())
 
     def check_label(given: str | int) -> None:
@@ -142,6 +148,7 @@ def predict(
     text: str | None = None,
     format: str | None = None,  # noqa: A002 # as the command line calls it
     batch: int = 64,
+    trust: Trust = None,
 ) -> None:
     """Label the rows of a file, however many: the same rows are written, each with a label and its probability.
 
@@ -150,7 +157,7 @@ def predict(
     model : the folder that `fit` wrote.
     source : a table, images, or "-" for lines of standard input.
     out : a path, which is written whole or not at all, or an open text file, which gets the rows as they come.
-    text, format : as `fit` takes them.
+    text, format, trust : as `fit` takes them.
     batch : rows answered at once.
 
     Examples
@@ -159,7 +166,7 @@ def predict(
     """
     if batch < 1:
         raise ConfigError(f"batch={batch}: answer at least 1 row at once")
-    found = load_classifier(model)
+    found = load_classifier(model, trust=trust)
     with _open(fspath(source), format, found) as table, _target(out) as target:
         column = text or ("text" if table.format == "lines" else kind_of(found).items)
         table.check_column(column, "--text")

@@ -22,6 +22,8 @@ from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
+from hyperproto.registry import Trust
+from hyperproto.registry import trust as trust_files
 
 AUTO = "auto"
 
@@ -242,12 +244,16 @@ class FewShotClassifier(HypersphereClassifier):
         super().save(folder, unlabelled=unlabelled)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], check_encoder: bool = True, *, encoder: Any = None) -> Self:
+    def load(
+        cls, folder: str | PathLike[str], check_encoder: bool = True, *, encoder: Any = None, trust: Trust = None
+    ) -> Self:
         """Read a classifier that `save` wrote; files that were cut or changed are refused, and so are other weights.
 
         `encoder` stands in for the one that was saved: a callable or a module, which is not, or a run that moved.
-        Without `check_encoder` the encoder is loaded, and checked, only when items are to be read.
+        Without `check_encoder` the encoder is loaded, and checked, only when items are to be read. `trust` names .py
+        files that a run, where that is the encoder, may import.
         """
+        trust_files(trust)
         saved = storage.read(Path(folder))
         if encoder is not None:
             saved = replace(saved, parameters={**saved.parameters, "encoder": encoder})

@@ -12,6 +12,8 @@ from hyperproto.estimators.items import FewShotClassifier, run_folder
 from hyperproto.estimators.storage import read_kind
 from hyperproto.estimators.text import FewShotTextClassifier
 from hyperproto.files import read_json
+from hyperproto.registry import Trust
+from hyperproto.registry import trust as trust_files
 
 VECTORS = "identity"  # the encoder of those who have vectors already
 
@@ -62,8 +64,14 @@ def _read_images(encoder: str | None) -> bool:
         return False
 
 
-def load_classifier(folder: str | PathLike[str], check_encoder: bool = True) -> HypersphereClassifier:
-    """Load whatever classifier a folder holds; without `check_encoder` its encoder is not even loaded yet."""
+def load_classifier(
+    folder: str | PathLike[str], check_encoder: bool = True, *, trust: Trust = None
+) -> HypersphereClassifier:
+    """Load whatever classifier a folder holds; without `check_encoder` its encoder is not even loaded yet.
+
+    `trust` names .py files that a run, where that is the encoder, may import.
+    """
+    trust_files(trust)
     kind = read_kind(Path(folder))
     if kind not in CLASSIFIERS:
         raise DataError(f"{folder}: {unknown_name('classifier', kind, CLASSIFIERS)}")

@@ -23,6 +23,8 @@ from hyperproto.estimators.hypersphere import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
 from hyperproto.estimators.storage import AGAIN, identity_problems, model_lock, read_checked
 from hyperproto.files import atomic_write, json_checksum
+from hyperproto.registry import Trust, TrustError, trust_names
+from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
     from hyperproto.encoders import Encoder, Units
@@ -99,6 +101,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
 
     def fit(self, X: Any, y: Any) -> Self:
         """Take annotated sentences: `X` a list of lists of words, `y` as many tags."""
+        trust_names([self.method])  # the user's own words: what a saved tagger names, `load` has asked for
         return self._take(*self._examples(X, y))
 
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -156,11 +159,15 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             file.write(text + b"\n")
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], *, encoder: str | PathLike[str] | None = None) -> Self:
+    def load(
+        cls, folder: str | PathLike[str], *, encoder: str | PathLike[str] | None = None, trust: Trust = None
+    ) -> Self:
         """Read a tagger that `save` wrote; a file that was changed is refused, and so is an encoder of other weights.
 
-        `encoder` stands in for the one that was saved: a run that moved.
+        `encoder` stands in for the one that was saved: a run that moved. `trust` names .py files that the tagger, or
+        its run, may import.
         """
+        trust_files(trust)
         saved = read_checked(Path(folder) / FILE, FORMAT, "tagger")
         try:
             loaded = cls(**{**saved["parameters"], **({} if encoder is None else {"encoder": encoder})})
@@ -174,7 +181,10 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
                 f"{folder}: was fitted to vectors of {encoder_in_words(saved['encoder'])}, and there is no run in "
                 f"{loaded.encoder}; if it moved, say where: {cls.__name__}.load(folder, encoder=...)"
             )
-        loaded._take(sentences, tags)
+        try:
+            loaded._take(sentences, tags)
+        except TrustError as error:
+            raise TrustError(f"{Path(folder) / FILE}: {error}") from None
         if not same_vectors(loaded.encoder_, saved["encoder"]):
             raise DataError(
                 f"{folder}: was fitted to vectors of {encoder_in_words(saved['encoder'])}, but {loaded.encoder!r} is "

@@ -8,6 +8,7 @@ from typing import Any
 from hyperproto.encoders import ENCODERS, Encoder
 from hyperproto.errors import HyperProtoError
 from hyperproto.recipes import WORDS, Paper, PaperTable, Recipe, parse, recipes_of
+from hyperproto.registry import TrustError, names_file
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.metrics import validated
 from hyperproto.training.resolve import completed
@@ -56,11 +57,17 @@ def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun
     recipes = recipes_of(spec)
     for reproduced in recipes.values():
         table.row_of(reproduced)
-    by_settings = {_settings(load_recipe(name)): name for name in recipes}
-    runs, remarks = [], []
+    by_settings, runs, remarks = {}, [], []
+    for name in recipes:
+        try:
+            by_settings[_settings(load_recipe(name))] = name
+        except TrustError as error:
+            remarks.append(f"runs of {name} are not looked for: {error}")
     for path in sorted({*folder.glob("*/config.json"), *folder.glob("*/*/config.json")}):
         try:
             recipe, digest = _read(path)
+            if names_file(recipe.method.name) and (recipe.paper is None or recipe.paper.table != table.name):
+                continue
             name = by_settings.get(_settings(recipe), "")
             paper = recipes[name] if name else recipe.paper
             if paper is not None and paper.table == table.name:

@@ -28,6 +28,7 @@ from hyperproto.allocator import keep_large_blocks
 from hyperproto.encoders import default_device
 from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.progress import Show
+from hyperproto.registry import trust, trusted_files
 
 EVERY = 0.5  # seconds between two reports of a worker
 USUAL, MOST = 2, 64  # workers: unless told otherwise, and at all
@@ -167,7 +168,7 @@ class _Worker:
         """Let it do a job."""
         self.job, self.began = job, monotonic()
         assert self.process.stdin is not None
-        words = {"name": job.name, "function": job.function, "arguments": job.arguments}
+        words = {"name": job.name, "function": job.function, "arguments": job.arguments, "trust": trusted_files()}
         with suppress(BrokenPipeError):  # it has died: `_read` tells its end
             self.process.stdin.write(json.dumps(words).encode() + b"\n")
             self.process.stdin.flush()
@@ -263,7 +264,9 @@ def main() -> None:
             tell({"done": done, "total": total, "note": note})
 
     for line in sys.stdin:
-        outcome = attempt(Job(**json.loads(line)), show)
+        words = json.loads(line)
+        trust(words.pop("trust"))
+        outcome = attempt(Job(**words), show)
         tell({"outcome": {"result": outcome.result, "error": outcome.error, "seconds": outcome.seconds}})
 
 

@@ -13,16 +13,25 @@ from hyperproto.encoders.class_names import SAME
 from hyperproto.encoders.pretrained import ALIASES
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import METHODS, Group, Method
-from hyperproto.recipes import Recipe, parse, read_recipe
-from hyperproto.registry import Registry, keywords, option_problems
+from hyperproto.recipes import Recipe, parse, parse_values, read_recipe
+from hyperproto.registry import Registry, Trust, TrustError, keywords, option_problems, trust_names
+from hyperproto.registry import trust as trust_files
 
 USUAL_SHAPES: dict[str, tuple[int, ...]] = {"maps": (64, 5, 5), "tokens": (-1, 200)}  # others: vectors of 768
 FIXED = {"way", "shot"}  # of the training episodes: a method without any-way or any-shot takes them as its own
 
 
-def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
-    """Read and check `NAME`, `NAME:ROW` or a path, with overrides `section.key=value`."""
+def load_recipe(name: str, overrides: list[str] | None = None, *, trust: Trust = None) -> Recipe:
+    """Read and check `NAME`, `NAME:ROW` or a path, with overrides `section.key=value`.
+
+    A method `FILE.py:CLASS` is imported only if `trust`, one of the overrides or an earlier consent names the file.
+    """
+    trust_files(trust)
     raw = read_recipe(name, overrides)
+    for override in overrides or []:  # the caller's own words
+        if override.partition("=")[0].strip() in ("method", "method.name"):
+            section = parse_values([override])["method"]
+            trust_names([section.get("name")] if isinstance(section, dict) else [])
     problems = []
     for registry in (ENCODERS, METHODS):
         found = _registry_problems(registry, raw.get(registry.kind))
@@ -85,6 +94,8 @@ def _registry_problems(registry: Registry, section: Any) -> list[str]:
         name = name.partition(":")[0]  # without its argument
     try:
         cls = registry.get(name)
+    except TrustError:
+        raise  # nothing else can be said of the recipe
     except ConfigError as error:
         return [f"{registry.kind}.name: {error}"]
     return option_problems(registry.kind, name, cls, options)

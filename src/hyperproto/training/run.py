@@ -16,7 +16,8 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write, errors_name, json_checksum, lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.recipes import WORDS, Recipe, parse
-from hyperproto.registry import keywords
+from hyperproto.registry import Trust, TrustError, keywords
+from hyperproto.registry import trust as trust_files
 from hyperproto.training.checkpoint import WAY_OUT, fill, load_model, load_state, load_tensors, model_tensors
 from hyperproto.training.learner import Learner
 from hyperproto.training.metrics import line_of, read_lines, validated
@@ -62,8 +63,12 @@ class Run:
                 "name another folder with --out, or remove this one"
             )
 
-    def load(self, weights: Literal["best", "last"] = "best") -> tuple[Learner, Recipe]:
-        """Build the learner with its best weights, or with those of its last checkpoint."""
+    def load(self, weights: Literal["best", "last"] = "best", *, trust: Trust = None) -> tuple[Learner, Recipe]:
+        """Build the learner with its best weights, or with those of its last checkpoint.
+
+        A method `FILE.py:CLASS` is imported only if `trust`, or an earlier consent, names the file.
+        """
+        trust_files(trust)
         config = self.read_config()
         recipe = parse(config["recipe"], str(self.config))
         try:
@@ -122,6 +127,8 @@ class Run:
         content = read_json(self.config, missing="is this the folder of a run?", damaged=WAY_OUT)
         try:
             return _migrated(_checked(content))
+        except TrustError as error:
+            raise TrustError(f"{self.config}: {error}") from None
         except (ValueError, LookupError, TypeError, AttributeError, ConfigError) as error:
             raise DataError(f"{self.config}: not the configuration of a run ({error}); {WAY_OUT}") from None
 
