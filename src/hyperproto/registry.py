@@ -251,6 +251,16 @@ def keywords(cls: type) -> dict[str, Any]:
     return found
 
 
+def defaults(cls: type) -> dict[str, Any]:
+    """Return the keyword arguments of a class that have a default, as `keywords` finds them."""
+    found: dict[str, Any] = {}
+    for base in (base for base in cls.__mro__ if "__init__" in vars(base)):
+        for p in inspect.signature(vars(base)["__init__"]).parameters.values():
+            if p.kind is p.KEYWORD_ONLY and p.default is not p.empty:
+                found.setdefault(p.name, p.default)
+    return {name: value for name, value in found.items() if name in keywords(cls)}
+
+
 def check_options(kind: str, name: str, cls: type, options: dict[str, Any]) -> None:
     """Raise one ConfigError that holds every problem."""
     problems = option_problems(kind, name, cls, options)

@@ -184,3 +184,14 @@ def test_files_that_are_no_recipes(tmp_path: Path, content: bytes, message: str)
 def test_settings_that_no_recipe_has(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_recipe("glyphs:protonet", [override])
+
+
+def test_a_table_given_as_an_override_starts_the_section_anew_also_under_the_same_name() -> None:
+    own = load_recipe("glyphs:hyperproto").method.options
+    assert own
+    anew = load_recipe("glyphs:hyperproto", ["method={name='hyperproto', learn_temperature=false}"])
+    assert anew.method.options == {"learn_temperature": False}
+    kept = load_recipe("glyphs:hyperproto", ["method.learn_temperature=false"])
+    assert kept.method.options == {**own, "learn_temperature": False}
+    both = ["method={name='hyperproto'}", "method.learn_temperature=false"]
+    assert load_recipe("glyphs:hyperproto", both).method.options == {"learn_temperature": False}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hyperproto
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.files import lock
-from hyperproto.recipes import toml_value
+from hyperproto.recipes import parse_values, toml_value
 from hyperproto.reports.grid_table import GridReport, GridRun
 from hyperproto.studies import train_run
 from hyperproto.studies.grid import Combination, Grid, Planned, check_data, duration, read_settings
@@ -250,7 +250,7 @@ def test_what_is_written_as_toml_is_read_back(given_values: list[Any]) -> None:
     assert (key, found) == ("key", texts)
     for text, value in zip(found, given_values, strict=True):
         one = Combination({"key": text})
-        assert one.settings() == {"key": value}
+        assert parse_values(one.overrides) == {"key": value}
         assert "/" not in one.name
         assert one.name.isascii()
         assert len(one.name) < 60
@@ -321,3 +321,28 @@ def test_durations() -> None:
         "1 h 30 min",
         "3 h 20 min",
     ]
+
+
+def test_rows_show_what_their_runs_differ_in_as_resolved(recipe: str) -> None:
+    tables = [{"name": "protonet"}, {"name": "protonet", "learn_temperature": True}]
+    names = [one.name for one in Grid.of(recipe, {"method": tables}).combinations()]
+    found = Grid.of(recipe, {"method": tables, "training.seed": [0, 1]}).settings()
+    assert list(found.values()) == [
+        {"method.learn_temperature": False, "training.seed": 0},
+        {"method.learn_temperature": False, "training.seed": 1},
+        {"method.learn_temperature": True, "training.seed": 0},
+        {"method.learn_temperature": True, "training.seed": 1},
+    ]
+    assert len(set(names)) == 2
+    of_methods = Grid.of("glyphs:protonet", {"method": [{"name": "protonet"}, {"name": "simpleshot"}]}).settings()
+    assert [own["method.name"] for own in of_methods.values()] == ["protonet", "simpleshot"]
+    assert [own["transform"] for own in of_methods.values()] == ["none", "center-unit"]
+
+
+def test_two_combinations_of_the_same_run_are_refused(recipe: str) -> None:
+    same = [{"name": "protonet"}, {"name": "protonet", "learn_temperature": False}]
+    with pytest.raises(
+        ConfigError, match=r"^method=.* and method=.* are the same run: every setting is equal; give one"
+    ):
+        Grid.of(recipe, {"method": same})
+    Grid.of(recipe, {"method.learn_temperature": [False, True]})

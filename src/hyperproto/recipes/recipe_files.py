@@ -34,7 +34,7 @@ def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]
     """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`; nothing is checked yet.
 
     `encoder.name=NEW` changes the name and keeps the section's other options, which the new encoder must have;
-    `encoder={name="NEW"}` starts the section anew.
+    `encoder={name="NEW"}` starts the section anew, also where the name is the old one: a table replaces a table.
     """
     file_name, _, row_name = name.partition(":")
     rows = read_rows(file_name)
@@ -157,9 +157,9 @@ def _parsed(override: str) -> tuple[list[str], Any]:
 
 
 def _overridden(table: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Put a value in its place; what else stands beside it stays."""
+    """Put a value in its place; what stands beside it stays, and what was in its place goes."""
     key, *rest = path
     old = table.get(key)
     if rest:
         return {**table, key: _overridden(old if isinstance(old, dict) else {}, rest, value)}
-    return _merged(table, {key: value})
+    return {**table, key: value}

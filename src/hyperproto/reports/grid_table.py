@@ -26,7 +26,7 @@ class GridRun:
 
     name: str
     folder: Path
-    settings: dict[str, Any]  # those that are swept
+    settings: dict[str, Any]  # those in which the runs of the grid differ, as resolved
     status: str
     result: dict[str, Any] | None = None  # metric, value, ci95, step, seconds
     error: str | None = None
@@ -108,7 +108,7 @@ class GridReport:
         rows = []
         for group in self.groups:
             mean, half = group.mean
-            words = [_word(group.settings[key]) for key in keys]
+            words = [_word(group.settings[key]) if key in group.settings else "" for key in keys]
             words += [", ".join(str(run.settings[SEED]) for run in group.runs)] if seeded else []
             words.append(", ".join(f"{100 * value:.2f}" for value in group.values))
             rows.append(SheetRow([*words, Number(100 * mean, None if half is None else 100 * half)]))
@@ -149,4 +149,6 @@ class GridReport:
 
 
 def _word(value: Any) -> str:
+    if value is None:
+        return "default"
     return value if isinstance(value, str) else json.dumps(value, default=str)

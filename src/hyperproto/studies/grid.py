@@ -19,15 +19,19 @@ from typing import Any
 
 from hyperproto import __version__
 from hyperproto.data import open_pool
+from hyperproto.encoders import ENCODERS
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.files import lock, read_json
+from hyperproto.methods import METHODS
 from hyperproto.progress import Show, noted
-from hyperproto.recipes import Recipe, parse_values, run_name, toml_value
+from hyperproto.recipes import WORDS, Recipe, parse_values, run_name, toml_value
+from hyperproto.registry import defaults
 from hyperproto.reports.grid_table import GridReport, GridRun
 from hyperproto.reports.table_runs import run_differences
 from hyperproto.studies.jobs import Board, Job, Outcome, checked_workers, run_jobs
 from hyperproto.studies.train_run import finished
 from hyperproto.training import Run, load_recipe
+from hyperproto.training.resolve import completed
 
 SEED = "training.seed"
 MANIFEST = "grid.json"
@@ -54,10 +58,6 @@ class Combination:
         """The settings as `train` takes them."""
         return [f"{key}={value}" for key, value in self.values.items()]
 
-    def settings(self) -> dict[str, Any]:
-        """The values as TOML reads them."""
-        return {key: _value(text) for key, text in self.values.items()}
-
 
 @dataclass(frozen=True)
 class Grid:
@@ -76,11 +76,7 @@ class Grid:
             raise ConfigError(f"{count:,} combinations; a grid has at most {MOST_RUNS:,} runs: give fewer values")
         swept = {key: values for key, values in given.items() if len(values) > 1 or key == SEED}
         grid = cls(recipe, {key: values[0] for key, values in given.items() if key not in swept}, swept)
-        for one in grid.combinations():
-            try:
-                grid.load(one)
-            except HyperProtoError as error:
-                raise type(error)(f"{one.name}: {error}" if swept else str(error)) from None
+        grid.settings()
         return grid
 
     def combinations(self) -> list[Combination]:
@@ -94,6 +90,40 @@ class Grid:
     def load(self, one: Combination) -> Recipe:
         """The recipe of a run, checked."""
         return load_recipe(self.recipe, self.overrides(one))
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """The settings in which the runs differ, by the name of the run, as resolved: dotted keys, with defaults.
+
+        A swept table is taken apart, so that a row shows what its run was trained with, however it was asked for. Two
+        combinations that give the same run are refused.
+        """
+        recipes = {}
+        for one in self.combinations():
+            try:
+                recipes[one.name] = self.load(one)
+            except HyperProtoError as error:
+                raise type(error)(f"{one.name}: {error}" if self.swept else str(error)) from None
+        every = {
+            name: _flat(completed(recipe).model_dump(mode="json", exclude=set(WORDS)))
+            for name, recipe in recipes.items()
+        }
+        keys = _different(every)
+        for name, recipe in recipes.items():
+            for registry, section in ((ENCODERS, recipe.encoder), (METHODS, recipe.method)):
+                own = defaults(registry.get(section.name.partition(":")[0] if registry is ENCODERS else section.name))
+                plain = json.loads(json.dumps(own, default=str))  # as the recipe has them
+                usual = {f"{registry.kind}.{key}": value for key, value in plain.items()}
+                every[name] = {**{key: usual[key] for key in keys if key in usual}, **every[name]}
+        keys = _different(every)
+        found = {name: {key: own[key] for key in keys if key in own} for name, own in every.items()}
+        first: dict[str, str] = {}
+        for name, own in found.items():
+            other = first.setdefault(json.dumps(own, sort_keys=True, default=str), name)
+            if other != name:
+                raise ConfigError(f"{other} and {name} are the same run: every setting is equal; give one of them")
+        return {
+            name: {**own, **({SEED: every[name][SEED]} if SEED in self.swept else {})} for name, own in found.items()
+        }
 
     def manifest(self) -> dict[str, Any]:
         """What must not change while a folder is in use; values of swept settings may be added."""
@@ -121,6 +151,23 @@ def read_settings(settings: Mapping[str, Any] | Sequence[str]) -> dict[str, list
             raise ConfigError(f"{key}: an empty list; give at least one value")
         found[key] = values
     return found
+
+
+def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Name every value of nested tables by its dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{path}{key}"
+        found |= _flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
+
+
+def _different(every: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Name the keys that not all have, or that have not the same value everywhere; in the order of the first."""
+    keys = dict.fromkeys(key for own in every.values() for key in own)
+    missing = object()
+    values = {key: [own.get(key, missing) for own in every.values()] for key in keys}
+    return [key for key, found in values.items() if any(value != found[0] for value in found)]
 
 
 def _split(text: str) -> tuple[str, list[str]]:
@@ -186,7 +233,7 @@ def run_grid(
         raise ConfigError(f"{folder} is the folder of a run, not of a grid; name another one with --out")
     with lock(folder, "another process runs a grid here; wait until it ends, or name another folder with --out"):
         _check_manifest(grid, folder)
-        settings = {one.name: one.settings() for one in grid.combinations()}
+        settings = grid.settings()
         report = GridReport(grid.manifest() | {"version": __version__}, folder, {})
 
         def keep(run: GridRun, line: str) -> None:
