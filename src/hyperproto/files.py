@@ -259,6 +259,16 @@ def decode_utf8(
         raise error(f"{name}, line {line}: not UTF-8 text ({found.reason} at byte {found.start}); {damaged}") from None
 
 
+def split_lines(text: str) -> list[str]:
+    """Split a text at its line ends; `str.splitlines` would also cut at characters inside a line, such as U+2028.
+
+    >>> split_lines("one\\r\\ntwo\\u2028still two\\n")
+    ['one', 'two\\u2028still two']
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 DEEPEST = 100  # levels of lists and objects in a file; a reader, or a writer, of many more runs out of stack
 
 

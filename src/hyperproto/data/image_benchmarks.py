@@ -20,7 +20,7 @@ from hyperproto.data.npz_files import NpzImages
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
-from hyperproto.files import decode_utf8, is_there
+from hyperproto.files import decode_utf8, is_there, split_lines
 
 SPLITS = ("train", "val", "test")
 FOLDERS = {
@@ -109,7 +109,7 @@ def _listed(tree: FileTree, lists: list[str], by_folder: Mapping[str, list[str]]
         own.setdefault(folder.rpartition("/")[2], []).extend(names)
     where = tree.path(lists[0])
     classes: dict[str, list[str]] = {}
-    for number, line in enumerate(decode_utf8(tree.read(lists[0]), where).splitlines(), start=1):
+    for number, line in enumerate(split_lines(decode_utf8(tree.read(lists[0]), where)), start=1):
         name = line.strip()
         if not name:
             continue

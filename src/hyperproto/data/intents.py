@@ -5,17 +5,18 @@ Casanueva et al., "Efficient Intent Detection with Dual Sentence Encoders", 2020
 Language Understanding Services for Building Conversational Agents", 2019.
 """
 
-import csv
-import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder
+from hyperproto.data.tables import open_table
 from hyperproto.data.texts import Lines, text_pool
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.files import os_problem
+from hyperproto.files import is_utf8, read_json, read_utf8, split_lines
 
 SUMMARY = "what users ask for: intents:hwu64, intents:banking77 or intents:clinc150 (splits train, valid, test)"
+FETCH = "hyperproto data get intents fetches it"
 SPLITS = {
     "hwu64": ("train", "valid", "test"),
     "banking77": ("train", "test"),
@@ -39,41 +40,57 @@ def read_intents(name: str, split: str) -> Lines:
     """Texts and labels, in the order of the files."""
     if split not in splits(name):
         raise ConfigError(f"{name} has no {split} split; use {' or '.join(SPLITS[name])}")
-    folder = data_folder("intents")
-    try:
-        return {"clinc150": _clinc, "banking77": _banking, "hwu64": _hwu}[name](folder, split)
-    except OSError as error:
-        raise _missing(name, error) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{name}: the files of split {split} in {folder} are damaged ({error}); get them again"
-        ) from None
+    return _READERS[name](data_folder("intents"), split)
 
 
 def read_outside(name: str, split: str) -> list[str]:
     """Texts of a split that belong to no class; only CLINC150 has any."""
     if name != "clinc150":
         return []
-    try:
-        return [text for text, _ in _clinc(data_folder("intents"), split, "oos_")]
-    except OSError as error:
-        raise _missing(name, error) from None
-
-
-def _missing(name: str, error: OSError) -> DataError:
-    return DataError(f"{name}: {os_problem(error)}; hyperproto data get intents fetches it")
+    return [text for text, _ in _clinc(data_folder("intents"), split, "oos_")]
 
 
 def _clinc(folder: Path, split: str, kind: str = "") -> Lines:
-    content = json.loads((folder / "clinc150.json").read_text("utf-8"))
-    return [(text, label) for text, label in content[kind + {"valid": "val"}.get(split, split)]]
+    path, part = folder / "clinc150.json", kind + {"valid": "val"}.get(split, split)
+    content = read_json(path, missing=FETCH, damaged=FETCH)
+    rows = content.get(part) if isinstance(content, dict) else None
+    if not isinstance(rows, list):
+        raise DataError(f"{path}: no list {part!r} of [text, label] in it; {FETCH}")
+    pairs = (row if isinstance(row, list) and len(row) == 2 else (None, None) for row in rows)
+    return _checked((f"{path}, {part}[{place}]", *pair) for place, pair in enumerate(pairs))
 
 
 def _banking(folder: Path, split: str) -> Lines:
-    with (folder / "banking77" / f"{split}.csv").open(encoding="utf-8", newline="") as file:
-        return [(row["text"], row["category"]) for row in csv.DictReader(file)]
+    path = folder / "banking77" / f"{split}.csv"
+    _check_there(path)
+    with open_table(str(path)) as table:
+        if {"text", "category"} - {*(table.columns or ())}:
+            raise DataError(f"{path}: its columns are {table.columns!r:.100}, not text and category; {FETCH}")
+        return _checked((table.where(line), row["text"], row["category"]) for line, row in table.rows)
 
 
 def _hwu(folder: Path, split: str) -> Lines:
-    texts, labels = ((folder / "hwu64" / split / file).read_text("utf-8").splitlines() for file in ("seq.in", "label"))
-    return [(text, label) for text, label in zip(texts, labels, strict=True) if text.strip()]
+    paths = [folder / "hwu64" / split / file for file in ("seq.in", "label")]
+    texts, labels = (split_lines(read_utf8(path, missing=FETCH)) for path in paths)
+    if len(texts) != len(labels):
+        raise DataError(f"{paths[0]} has {len(texts)} lines, but {paths[1].name} {len(labels)}; {FETCH}")
+    pairs = zip(texts, labels, strict=True)
+    return _checked((f"{paths[1]}, line {n}", *pair) for n, pair in enumerate(pairs, start=1) if pair[0].strip())
+
+
+_READERS = {"clinc150": _clinc, "banking77": _banking, "hwu64": _hwu}
+
+
+def _check_there(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"{path}: no such file; {FETCH}")
+
+
+def _checked(rows: Iterable[tuple[str, object, object]]) -> Lines:
+    """Take texts and labels that are strings; the first of each row says where it stands."""
+    lines: Lines = []
+    for where, text, label in rows:
+        if not (isinstance(text, str) and isinstance(label, str) and label.strip() and is_utf8(text + label)):
+            raise DataError(f"{where}: {text!r:.60} with label {label!r:.60}, not a text and its label; {FETCH}")
+        lines.append((text, label))
+    return lines

@@ -8,7 +8,7 @@ from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_names, im
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
-from hyperproto.files import decode_utf8
+from hyperproto.files import decode_utf8, split_lines
 
 SUMMARY = "100 classes of ImageNet, 84 x 84, split 64/16/20: miniimagenet[:PATH] (train.csv, val.csv, test.csv, images)"
 SPLITS = ("train", "val", "test")
@@ -59,7 +59,11 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
             f"{spec}: no {split}.csv in {folder}; put the lists of Ravi & Larochelle (train.csv, val.csv, test.csv: "
             "filename,label) there, and the images beside them, in a folder or a zip"
         )
-    rows = list(csv.reader(decode_utf8(tree.read(lists[0]), tree.path(lists[0])).splitlines()))
+    lines = split_lines(decode_utf8(tree.read(lists[0]), tree.path(lists[0])))
+    try:
+        rows = list(csv.reader(lines))
+    except csv.Error as error:
+        raise DataError(f"{tree.path(lists[0])}: not filename,label on each line ({error}); get it again") from None
     stored = {_stem(name): name for name in image_names(tree)}
     classes: dict[str, list[str]] = {}
     for number, row in enumerate(rows[1:], start=2):

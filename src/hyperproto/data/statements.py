@@ -20,7 +20,7 @@ from hyperproto.data.relations import (
 )
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import parse_json, read_json, read_utf8
+from hyperproto.files import parse_json, read_json, read_utf8, split_lines
 
 SUMMARY = (
     "sentences with two entities that have identities, to pre-train on: "
@@ -100,7 +100,7 @@ def read_statements(path: Path, *, uncased: bool = False) -> dict[str | None, li
     reader = StatementReader(uncased=uncased)
     content: dict[Any, Any]
     if path.suffix == ".jsonl":
-        lines = enumerate(read_utf8(path, missing="check its name and folder").splitlines(), start=1)
+        lines = enumerate(split_lines(read_utf8(path, missing="check its name and folder")), start=1)
         content = {None: [parse_json(line, f"{path}, line {n}", reader) for n, line in lines if line.strip()]}
     else:
         found = read_json(path, reader)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
-from hyperproto.files import read_json
+from hyperproto.files import open_file, read_json
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -205,6 +205,7 @@ def _dense(folder: Path) -> Dense:
     if not weights.is_file() and (folder / "pytorch_model.bin").is_file():
         raise _not_read(folder / "pytorch_model.bin", "a pickle, which may run code,")
     try:
+        open_file(weights).close()  # a FIFO would never end
         layer.load_state_dict(load_file(weights))
     except Exception as error:  # whatever a damaged or foreign file makes of it
         raise _damaged(weights, str(error).strip().partition("\n")[0] or type(error).__name__) from error

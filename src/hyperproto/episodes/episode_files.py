@@ -10,7 +10,7 @@ import numpy as np
 from hyperproto.data import Pool
 from hyperproto.episodes.episode import Episode, episodes_hash
 from hyperproto.errors import EpisodeError
-from hyperproto.files import atomic_write, parse_json, read_utf8
+from hyperproto.files import atomic_write, parse_json, read_utf8, split_lines
 
 FORMAT = "hyperproto-episodes/1"
 _HEAD = {"format", "data", "split", "pool_digest", "episode_hash"}
@@ -40,7 +40,7 @@ def load_episodes(path: str | Path, pool: Pool) -> list[Episode]:
     """Read a list of episodes; refuse one that was drawn from another pool or does not have its own hash."""
     path = Path(path)
     text = read_utf8(path, missing="check its name and folder", error=EpisodeError)
-    head_line, *lines = text.splitlines() or [""]
+    head_line, *lines = split_lines(text) or [""]
     head = parse_json(head_line, f"{path}, line 1", damaged=f"an episode file begins with {FORMAT}", error=EpisodeError)
     if isinstance(head, dict) and head.get("format", FORMAT) != FORMAT:
         raise EpisodeError(f"{path}: format {head['format']!r}; this version reads {FORMAT!r}")

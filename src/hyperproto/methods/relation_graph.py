@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import read_utf8, split_lines
 from hyperproto.regions.arrays import unit
 
 NEAREST = 9  # neighbours of a relation, and those whose neighbour it is
@@ -40,7 +41,7 @@ class RelationGraph:
                 'take graph = "names"'
             )
         relations, table, edges = (folder / name for name in FILES)
-        nodes = {name: node for node, name in enumerate(relations.read_text("utf-8").splitlines())}
+        nodes = {name: node for node, name in enumerate(split_lines(read_utf8(relations)))}
         try:
             vectors = torch.from_numpy(np.load(table, allow_pickle=False).astype(np.float32))
         except (ValueError, TypeError) as error:
@@ -48,7 +49,7 @@ class RelationGraph:
         if vectors.ndim != 2 or len(vectors) != len(nodes):
             raise DataError(f"{table}: shape {tuple(vectors.shape)}, but {relations.name} names {len(nodes)} relations")
         adjacency = torch.zeros(len(nodes), len(nodes))
-        for number, line in enumerate(edges.read_text("utf-8").splitlines(), start=1):
+        for number, line in enumerate(split_lines(read_utf8(edges)), start=1):
             try:
                 start, end, weight = line.split("\t")
                 adjacency[nodes[start], nodes[end]] += float(weight)

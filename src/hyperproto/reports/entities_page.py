@@ -3,11 +3,12 @@
 python -m hyperproto.reports.entities_page results > results/few-nerd.md
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from hyperproto.files import read_json
 
 Row = dict[str, Any]
 
@@ -46,7 +47,7 @@ def page(folder: Path) -> str:
         "`python -m hyperproto.reports.entities_page results > results/few-nerd.md`.",
     ]
     for file in sorted(folder.glob("fewnerd-*.json")):
-        content = json.loads(file.read_text())
+        content = read_json(file)
         if " report " in content.get("command", ""):
             lines += ["", *section(content)]
     return "\n".join(lines) + "\n"

@@ -3,13 +3,13 @@
 python -m hyperproto.reports.intents_page results > results/intents.md
 """
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from hyperproto.files import read_json
 from hyperproto.problems.intervals import Mark, best_of_draws
 
 SECONDS = {"seconds": 2, "fit_seconds": 3, "predict_seconds": 3}
@@ -41,7 +41,7 @@ def page(folder: Path) -> str:
 
 def section(file: Path) -> Iterator[str]:
     """The tables of one file: each measure, once for every value of what is no method."""
-    content = json.loads(file.read_text())
+    content = read_json(file)
     rows = content["results"]
     draws = [len(next(value for value in row.values() if isinstance(value, dict))["draws"]) for row in rows]
     fewer = sorted({f"{row['method']}: {n}" for row, n in zip(rows, draws, strict=True) if n < max(draws)})

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hyperproto.files import atomic_write
+from hyperproto.files import atomic_write, read_json
 from hyperproto.recipes import PaperTable, Recipe, builtin_recipes, read_rows, read_table, run_name
 from hyperproto.training import load_recipe
 
@@ -68,7 +68,7 @@ def stored_table(name: str, folder: Path) -> dict[str, Any]:
     groups: dict[tuple[str, str], dict[str, dict[str, dict[str, Cell]]]] = {}
     notes = {}
     for file in FILES[name]:
-        for each in _on_file(table, json.loads((folder / f"{file}.json").read_text())):
+        for each in _on_file(table, read_json(folder / f"{file}.json")):
             runs = groups.setdefault((each.method, each.backbone), {})
             own = runs.setdefault(each.run, {}).setdefault(each.scored_by, {})
             own.setdefault(each.column, {**each.cell, "file": f"{file}.json"})

@@ -25,6 +25,7 @@ import torch
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, GreedySampler, episodes_hash
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes, tag_alike
+from hyperproto.files import read_json
 from hyperproto.problems import Tags, paired_difference, span_errors, tagged_metrics
 from hyperproto.studies.result_files import command_of, write_results
 from hyperproto.training.selection import Source, encoder_source, run_source, select
@@ -207,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.step == "choose":
         found = choose(source, pool, options.methods)
     else:
-        rows = json.loads(options.choices.read_text())["results"]
+        rows = read_json(options.choices)["results"]
         chosen = [row for row in best(rows) if row["method"] in options.methods]
         drawn = {"number": options.episodes, "least_spans": options.least_spans}
         found = report(source, pool, chosen, product(options.ways, options.shots), **drawn)

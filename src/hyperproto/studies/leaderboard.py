@@ -17,7 +17,6 @@ on the same episodes and keeps what it has scored. Rows of an earlier file whose
 """
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -389,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def trained(row: str, on_share: OnShare) -> str:
         run = train_row(study, track, row, options.seed, options.minutes or full, options.start_share, on_share)
-        timing = json.loads((run.folder / TIMING).read_bytes())
+        timing = read_json(run.folder / TIMING)
         accuracy = _percent(run.best_validation()["accuracy"])
         return f"{run.folder}: {timing['steps']:,} steps of {timing['seconds_a_step']:.3f} s, {accuracy} at the end"
 

@@ -13,7 +13,7 @@ from hyperproto import __version__
 from hyperproto.data import Pool
 from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import atomic_write, errors_name, json_checksum, lock, read_json
+from hyperproto.files import atomic_write, errors_name, json_checksum, lock, read_bytes, read_json
 from hyperproto.methods import METHODS
 from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.registry import Trust, TrustError, keywords
@@ -94,7 +94,7 @@ class Run:
     def cut_metrics(self, length: int) -> None:
         """Forget what was logged after the checkpoint; what was logged before, `length` bytes, must be whole."""
         self.metrics.touch()
-        self._rows(self.metrics.read_bytes()[:length], length)
+        self._rows(read_bytes(self.metrics)[:length], length)
         os.truncate(self.metrics, length)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -102,10 +102,7 @@ class Run:
         length = 0
         with suppress(DataError):  # there is no checkpoint yet, or a damaged one, which is not asked for here
             length = load_state(self.checkpoint).get("metrics_length", 0)
-        try:
-            return self._rows(self.metrics.read_bytes(), length)
-        except FileNotFoundError:
-            raise DataError(f"{self.metrics}: no such file; has this run been trained?") from None
+        return self._rows(read_bytes(self.metrics, missing="has this run been trained?"), length)
 
     def _rows(self, content: bytes, length: int) -> list[dict[str, Any]]:
         """Read the log; its first `length` bytes are whole lines, since the checkpoint says so."""
