@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto import BusyError, DataError
+from hyperproto import BusyError, ConfigError, DataError, files
 from hyperproto.files import (
     _swept,
     atomic_write,
@@ -204,3 +204,16 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(DataError, match=r"not the name of a folder .*; check the path"), lock(Path("a\0b"), "busy"):
         pass
+
+
+@pytest.mark.parametrize(("text", "found"), [("", 1 << 30), ("5", 5), ("4g", 4 << 30), (" 2K ", 2048)])
+def test_what_compressed_data_may_take(text: str, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", text)
+    assert files.most_bytes() == found
+
+
+@pytest.mark.parametrize("text", ["0", "G", "-1", "1.5G", "many", "9" * 30, "²"])
+def test_a_limit_that_is_no_number(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", text)
+    with pytest.raises(ConfigError, match=r"HYPERPROTO_MAX_BYTES='.*': write a number of bytes, .* 4000000000 or 4G"):
+        files.most_bytes()

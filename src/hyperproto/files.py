@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 from warnings import warn
 
-from hyperproto.errors import BusyError, DataError, HyperProtoError
+from hyperproto.errors import BusyError, ConfigError, DataError, HyperProtoError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +30,24 @@ def cache_dir() -> Path:
         return Path(own).expanduser()
     shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(shared).expanduser() / "hyperproto"
+
+
+MOST_BYTES = "HYPERPROTO_MAX_BYTES"
+USUAL_MOST = 1 << 30
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def most_bytes() -> int:
+    """Return the bytes that compressed data may take in memory beyond those on disk: $HYPERPROTO_MAX_BYTES, or 1 GiB.
+
+    A few kB of a zip archive, an .npz file or an image can stand for any number of GB. What a head claims is compared
+    with this before anything is unpacked.
+    """
+    text = os.environ.get(MOST_BYTES, "").strip().upper()
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and text else (text, "")
+    if text and not (number.isdecimal() and number.isascii() and 0 < len(number) < 19 and int(number)):
+        raise ConfigError(f"{MOST_BYTES}={text[:40]!r}: write a number of bytes, such as 4000000000 or 4G")
+    return int(number) * _UNITS[unit] if text else USUAL_MOST
 
 
 @contextmanager

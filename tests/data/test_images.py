@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -347,3 +349,49 @@ def test_a_fifo_among_the_images_is_a_damaged_one(tmp_path: Path) -> None:
     os.mkfifo(next(path for path in root.iterdir() if path.is_dir()) / "fifo.png")
     with pytest.raises(DataError, match=r"1 of 5 images cannot be read(.|\n)*fifo\.png: a FIFO, not a file"):
         open_pool(f"folder:{root},size=12", "all")
+
+
+def blank(side: int) -> bytes:
+    """A PNG of one colour: a few kB for millions of pixels."""
+    content = BytesIO()
+    Image.new("1", (side, side)).save(content, "PNG")
+    return content.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore:Image size")
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("decoded"))
+    content = blank(13_000)
+    assert len(content) < 100_000
+    write_tree(tmp_path / "a", {"x/1.png": content, "y/1.png": content})
+    with pytest.raises(DataError, match=r"1\.png: DataError: 13000 x 13000 pixels take about 2,704,000,000 bytes"):
+        open_pool(f"folder:{tmp_path / 'a'}", "all")
+
+
+def test_a_user_can_allow_more_or_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(tmp_path / "a", {f"{name}/{n}.png": blank(100) for name in "xy" for n in range(8)})
+    spec = f"folder:{tmp_path / 'a'}"
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "159999")
+    with pytest.raises(DataError, match=r"16 of 16 images .*\n.*100 x 100 .* set HYPERPROTO_MAX_BYTES=160000"):
+        open_pool(spec, "all")
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "160000")  # one at a time
+    assert len(open_pool(spec, "all")) == 16
+
+
+def test_a_file_of_an_archive_that_inflates_too_much_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/1.png", bytes(1 << 20))
+        archive.writestr("x/stored.png", bytes(1 << 20), zipfile.ZIP_STORED)
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "7M")
+    tree = FileTree(path)
+    words = r"a\.zip/x/1\.png: 1,048,576 bytes out of [\d,]+ in its archive; .* set HYPERPROTO_MAX_BYTES=8388608"
+    with pytest.raises(DataError, match=words):
+        tree.read("x/1.png")
+    assert len(tree.read("x/stored.png")) == 1 << 20
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "8388608")
+    assert len(tree.read("x/1.png")) == 1 << 20

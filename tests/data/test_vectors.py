@@ -127,3 +127,17 @@ def test_an_array_without_axes(tmp_path: Path) -> None:
     np.savez(tmp_path / "v.npz", x=np.float64(3.0), y=np.array([1, 2]), split=np.array(["test", "test"]))
     with pytest.raises(DataError, match=r"v.npz"):
         open_pool(f"vectors:{tmp_path / 'v.npz'}", "test")
+
+
+def test_what_a_file_inflates_to_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, x, y = tmp_path / "v.npz", np.zeros((1000, 512), np.float32), np.arange(1000)
+    np.savez_compressed(path, x=x, y=y)
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "1M")
+    words = r"v\.npz: x is \(1000, 512\) of float32, 2,048,000 bytes out of [\d,]+; .* set HYPERPROTO_MAX_BYTES=2048000"
+    with pytest.raises(DataError, match=words):
+        open_pool(f"vectors:{path}", "all")
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "2048000")
+    assert len(open_pool(f"vectors:{path}", "all")) == 1000
+    monkeypatch.setenv("HYPERPROTO_MAX_BYTES", "1")
+    np.savez(path, x=x, y=y)  # as large on disk as in memory
+    assert len(open_pool(f"vectors:{path}", "all")) == 1000

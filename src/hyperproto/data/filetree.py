@@ -5,12 +5,15 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import BadZipFile, ZipFile, ZipInfo, is_zipfile
 
-from hyperproto.errors import DataError
-from hyperproto.files import is_there, os_problem, read_bytes
+from hyperproto.errors import DataError, HyperProtoError
+from hyperproto.files import MOST_BYTES, is_there, most_bytes, os_problem, read_bytes
 
 DAMAGED_ZIP = (BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError)  # RuntimeError: encrypted
+
+
+AT_ONCE = 8  # files of an archive that several threads unpack at a time
 
 
 class FileTree:
@@ -51,7 +54,12 @@ class FileTree:
         prefix, archive = self._archive_of(name)
         if archive is not None:
             try:
-                return archive.read(name.removeprefix(prefix))
+                member = archive.getinfo(name.removeprefix(prefix))
+                if member.file_size - member.compress_size > most_bytes() // AT_ONCE:
+                    raise _too_large(self.path(name), member)
+                return archive.read(member)
+            except HyperProtoError:
+                raise
             except DAMAGED_ZIP as error:
                 raise DataError(f"{self.path(name)}: damaged in its archive ({error}); fetch it again") from None
         return read_bytes(self.root / name)
@@ -78,6 +86,14 @@ class FileTree:
             if prefix in self._archives:
                 return prefix, self._archives[prefix]
         return "", None
+
+
+def _too_large(where: str, member: ZipInfo) -> DataError:
+    """Say that a file of an archive takes more than what is allowed."""
+    return DataError(
+        f"{where}: {member.file_size:,} bytes out of {member.compress_size:,} in its archive; if you trust it and have "
+        f"the memory, set {MOST_BYTES}={AT_ONCE * member.file_size} ({AT_ONCE} files are read at a time)"
+    )
 
 
 def _walk(root: Path) -> Iterator[str]:

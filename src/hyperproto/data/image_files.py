@@ -3,12 +3,15 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
+from threading import Condition
+from typing import Any
 from warnings import warn
 from zlib import crc32
 
@@ -21,13 +24,23 @@ from hyperproto.data.npz_files import NpzImages
 from hyperproto.data.pool import IntArray, Pool, Progress
 from hyperproto.data.specs import one_of, whole_number
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import atomic_write, cache_dir, is_utf8, json_checksum, read_json
+from hyperproto.files import (
+    MOST_BYTES,
+    USUAL_MOST,
+    atomic_write,
+    cache_dir,
+    is_utf8,
+    json_checksum,
+    most_bytes,
+    read_json,
+)
 
 Images = NDArray[np.uint8]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 CACHE_VERSION = 1  # raise it whenever the same file would be decoded to other bytes
 _WINDOW = 1024  # images decoded before they are written: bounds the memory
+_PIXEL = 16  # bytes of memory for a pixel that is decoded: up to four copies of four channels
 _NAMED = 10  # damaged files that a message names
 
 LARGEST = 4096  # pixels of a side
@@ -137,7 +150,8 @@ def _decoded(
 def _key(tree: FileTree | NpzImages, files: list[str], how: Decoding) -> str:
     """Name a cache file by all that its bytes depend on."""
     decoder = f"v{CACHE_VERSION} pillow {version('pillow')} {how.shape} {tree.root.resolve()}"
-    lines = [decoder, *tree.stamps(files)]
+    allowed = [] if most_bytes() == USUAL_MOST else [f"at most {most_bytes()} bytes"]  # decides what is refused
+    lines = [decoder, *allowed, *tree.stamps(files)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
@@ -183,6 +197,36 @@ def _decode_all(
     return {"images": len(sums), "damaged": damaged, "crc32": np.array(sums, ">u4").tobytes().hex()}
 
 
+class _Budget:
+    """Lets images be decoded side by side as long as their pixels fit into the bytes that are allowed."""
+
+    def __init__(self) -> None:
+        self._changed, self._taken = Condition(), 0
+
+    @contextmanager
+    def take(self, image: Any) -> Iterator[None]:
+        """Wait until there is room for an image, whose head is read; refuse one for which there never is."""
+        width, height = image.size
+        need, most = _PIXEL * width * height, most_bytes()
+        if need > most:
+            raise DataError(
+                f"{width} x {height} pixels take about {need:,} bytes to decode, more than {most:,}; if you trust the "
+                f"file and have the memory, set {MOST_BYTES}={need}"
+            )
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + need <= most or not self._taken)
+            self._taken += need
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= need
+                self._changed.notify_all()
+
+
+_DECODED = _Budget()
+
+
 def decoder(how: Decoding) -> Callable[[bytes | Images], Images]:
     """Make the function from a file's bytes, or its pixels, to those we take: upright, `size` wide, centre cut out."""
     try:
@@ -191,14 +235,19 @@ def decoder(how: Decoding) -> Callable[[bytes | Images], Images]:
         raise ConfigError(f"images are read with Pillow ({error}); pip install 'hyperproto[images]'") from error
 
     def decode(data: bytes | Images) -> Images:
-        with Image.open(BytesIO(data)) if isinstance(data, bytes) else Image.fromarray(data) as opened:
+        if not isinstance(data, bytes):
+            return fitted(Image.fromarray(data))
+        with Image.open(BytesIO(data)) as opened:
             opened.draft("RGB" if how.channels == 3 else "L", (how.size, how.size))  # large JPEGs: decode less
-            image: Image.Image = ImageOps.exif_transpose(opened)
-            if image.has_transparency_data:  # on white, as a browser shows it
-                image = image.convert("RGBA")
-                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-            image = image.convert("RGB" if how.channels == 3 else "L")
-            fitted = ImageOps.fit(image, (how.size, how.size), Image.Resampling.BILINEAR)
-        return np.asarray(fitted)
+            with _DECODED.take(opened):
+                return fitted(opened)
+
+    def fitted(opened: "Image.Image") -> Images:
+        image: Image.Image = ImageOps.exif_transpose(opened)
+        if image.has_transparency_data:  # on white, as a browser shows it
+            image = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        image = image.convert("RGB" if how.channels == 3 else "L")
+        return np.asarray(ImageOps.fit(image, (how.size, how.size), Image.Resampling.BILINEAR))
 
     return decode

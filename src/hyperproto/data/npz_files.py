@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import DataError, HyperProtoError
-from hyperproto.files import open_file
+from hyperproto.files import MOST_BYTES, most_bytes, open_file
 
 Npz = np.lib.npyio.NpzFile
 _MOST_EXPANSION = 1100  # bytes that deflate can make of one are 1,032; a member that claims more is not what it says
@@ -93,6 +93,11 @@ def _member(arrays: Npz, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]
         claimed, there = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
         if claimed != there or there > _MOST_EXPANSION * min(size, member.compress_size):
             raise ValueError(f"{name} should be {shape} of {dtype}, {claimed:,} bytes, but there are {there:,}")
+        if there - member.compress_size > most_bytes():
+            raise DataError(
+                f"{arrays.zip.filename or arrays.zip.fp.name}: {name} is {shape} of {dtype}, {there:,} bytes out of "
+                f"{member.compress_size:,}; if you trust the file and have the memory, set {MOST_BYTES}={there}"
+            )
         yield file, shape, by_column, dtype
 
 

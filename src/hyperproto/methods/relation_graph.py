@@ -44,7 +44,7 @@ class RelationGraph:
         nodes = {name: node for node, name in enumerate(split_lines(read_utf8(relations)))}
         try:
             vectors = torch.from_numpy(np.load(table, allow_pickle=False).astype(np.float32))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError, OSError) as error:  # AttributeError: an .npz file
             raise DataError(f"{table}: no array of numbers ({error})") from None
         if vectors.ndim != 2 or len(vectors) != len(nodes):
             raise DataError(f"{table}: shape {tuple(vectors.shape)}, but {relations.name} names {len(nodes)} relations")
