@@ -55,7 +55,8 @@ class Run:
                 file.write(json.dumps({**config, "checksum": json_checksum(config)}, indent=2).encode() + b"\n")
             return
         found = self.read_config()
-        different = sorted(differences(_settings(found["recipe"]), _settings(recipe.model_dump(mode="json"))))
+        began = parse(found["recipe"], str(self.config)).model_dump(mode="json")  # with settings that are newer than it
+        different = sorted(differences(_settings(began), _settings(recipe.model_dump(mode="json"))))
         different += [name for name in data if found.get(name) != data[name]]
         if different:
             raise ConfigError(
