@@ -21,6 +21,12 @@ def python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
+def test_the_version_is_the_one_that_the_changelog_describes() -> None:
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first is not None
+    assert first[1] == hyperproto.__version__ == "0.2.0"
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = "'torch', 'sklearn', 'numpy', 'typer', 'pydantic'"
     assert python(f"import sys, hyperproto; print([m for m in ({heavy}) if m in sys.modules])").strip() == "[]"

@@ -4,7 +4,7 @@ Importing this package loads nothing else: each public name is fetched from its 
 start is fast and `pip install hyperproto` without torch still gives the regions and the estimator.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TYPE_CHECKING = False  # type checkers know the name; `typing` itself takes longer to import than all of this
 if TYPE_CHECKING:
