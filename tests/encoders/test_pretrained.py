@@ -175,6 +175,24 @@ def test_a_model_is_loaded_in_silence_and_without_its_pooler(own_bert: Path, cap
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
+def test_a_load_that_ends_leaves_the_silence_of_another_that_goes_on(
+    bert: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import transformers
+    from transformers.utils import logging
+
+    assert logging.is_progress_bar_enabled()
+    before = logging.get_verbosity(), True
+    first, second = pretrained._quiet(transformers), pretrained._quiet(transformers)  # of two threads
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    transformers.AutoModel.from_pretrained(bert)
+    assert capfd.readouterr() == ("", "")
+    second.__exit__(None, None, None)
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
 def test_weights_that_are_missing_are_never_drawn_at_random(own_bert: Path) -> None:
     weights = load_file(own_bert / "model.safetensors")
     lost = [key for key in weights if "layer.1.attention" in key]

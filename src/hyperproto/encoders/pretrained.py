@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
+from threading import Lock
 from typing import Any
 
 import torch
@@ -258,19 +259,30 @@ def _transformers() -> Any:
         ) from error
 
 
+_LOADING = Lock()
+_loading: list[tuple[int, bool]] = []  # one entry for each load under way: verbosity and bars before the first of them
+
+
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Show neither the progress bar of reading a file nor the report of weights: `load_model` looks at that itself."""
+    """Show neither the progress bar of reading a file nor the report of weights: `load_model` looks at that itself.
+
+    The switches of transformers belong to the process. Where several threads load at once, the last one restores them.
+    """
     logging = transformers.utils.logging
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    with _LOADING:
+        _loading.append(_loading[0] if _loading else (logging.get_verbosity(), logging.is_progress_bar_enabled()))
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+        with _LOADING:
+            verbosity, bars = _loading.pop()
+            if not _loading:
+                logging.set_verbosity(verbosity)
+                if bars:
+                    logging.enable_progress_bar()
 
 
 def _unreadable(folder: Path, part: str, error: Exception) -> DataError:
