@@ -4,6 +4,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,33 @@ def test_a_model_that_names_no_encoder_is_refused(model: FewShotTextClassifier, 
     (tmp_path / "model.json").write_text(json.dumps({**forged, "checksum": json_checksum(forged)}))
     with pytest.raises(DataError, match="the model does not say which encoder made its vectors; take it from a copy"):
         FewShotTextClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("parameters", {"max_length": [128]}, r"max_length is \[128\], no whole number or string; take it from a copy"),
+        ("parameters", {"prompt": ["a"]}, r"prompt is \['a'\], no string or None"),
+        ("encoder", {"options": {"encoder": ["x"]}}, r"the options of its encoder name an encoder \['x'\]"),
+        ("encoder", {"options": {"model": ["x"]}}, "this classifier was fitted to vectors of"),
+    ],
+)
+def test_lists_among_the_options_of_a_saved_encoder_are_refused(
+    model: FewShotTextClassifier, tmp_path: Path, section: str, values: dict[str, Any], message: str
+) -> None:
+    model.save(tmp_path)
+    forged = json.loads((tmp_path / "model.json").read_text())
+    forged[section] |= values
+    forged.pop("checksum")
+    (tmp_path / "model.json").write_text(json.dumps({**forged, "checksum": json_checksum(forged)}))
+    with pytest.raises(DataError, match=message):
+        FewShotTextClassifier.load(tmp_path)
+
+
+def test_an_option_of_the_encoder_that_is_a_list_is_refused(bert: str) -> None:
+    options: Any = {"max_length": [128]}
+    with pytest.raises(ConfigError, match=r"option 'max_length': \[128\] will not do"):
+        FewShotTextClassifier(encoder=bert, **options).fit(TEXTS, LABELS)
 
 
 def test_a_model_on_disk_is_the_same_model(bert: str, model: FewShotTextClassifier, tmp_path: Path) -> None:

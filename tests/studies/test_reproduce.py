@@ -223,6 +223,7 @@ def test_missing_data_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.Mo
     ("arguments", "message"),
     [
         ({"budget": "large"}, "--budget: there is no budget 'large'"),
+        ({"budget": 0}, "--budget 0: give 'small' or 'paper'"),
         ({"seeds": 0}, "--seeds 0: train each row with 1 to 100 seeds"),
         ({"seeds": True}, "--seeds True"),
         ({"rows": "protnet"}, "--rows: mini: there is no row 'protnet'"),

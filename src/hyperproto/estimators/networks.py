@@ -228,6 +228,8 @@ def network_of(encoder: Any, spec: tuple[str, dict[str, Any]], folder: Path | No
     if folder is not None:
         return _run(folder, _stamp(folder))
     name, options = spec
+    if any(isinstance(value, list | dict | set) for value in options.values()):  # no key of the cache of `named`
+        check_options("encoder", name, ENCODERS.get(name), options)
     return named(name, tuple(sorted(options.items())))
 
 

@@ -166,6 +166,8 @@ def identity_problems(encoder: Any) -> Iterator[str]:
         yield f"its encoder is {encoder!r}, which has no name"
     if not isinstance(encoder.get("options"), dict) or not isinstance(encoder.get("sha256", 0), str | None):
         yield "its encoder has no options, or no checksum of weights"
+    if not isinstance(encoder["options"].get("encoder"), str | None):  # of a run: the name of its encoder
+        yield f"the options of its encoder name an encoder {encoder['options']['encoder']!r:.60}"
     ratios = encoder.get("prior_ratio", {})
     if not isinstance(ratios, dict) or not all(_is_number(ratio) and ratio > 0 for ratio in ratios.values()):
         yield f"the prior_ratio of its encoder is {ratios!r}"

@@ -108,6 +108,14 @@ def text_problem(text: Any) -> str | None:
     return None
 
 
+_OPTION_TYPES: dict[str, tuple[Any, str]] = {
+    "max_length": (int | str, "whole number or string"),
+    "pooling": (str, "string"),
+    "prompt": (str | None, "string or None"),
+    "prompt_name": (str | None, "string or None"),
+}  # of the encoder's options, as a saved classifier has them
+
+
 class FewShotTextClassifier(FewShotClassifier):
     """Classify texts by few examples of each class; no training, new examples and classes at any time.
 
@@ -199,6 +207,9 @@ class FewShotTextClassifier(FewShotClassifier):
                 parameters["names"] = dict(parameters["names"])
             except (TypeError, ValueError):
                 raise DataError(f"{folder}: its names are no pairs of labels and texts; {AGAIN}") from None
+        for name, (kinds, words) in _OPTION_TYPES.items():
+            if name in parameters and not isinstance(parameters[name], kinds):
+                raise DataError(f"{folder}: its {name} is {parameters[name]!r:.60}, no {words}; {AGAIN}")
         return super()._from_saved(folder, replace(saved, parameters=parameters))
 
 

@@ -216,6 +216,8 @@ def plan_rows(spec: str, budget: str, rows: str) -> tuple[PaperTable, list[Row],
     all rows that there are.
     """
     table = read_table(spec)
+    if not isinstance(budget, str):
+        raise ConfigError(f"--budget {budget!r:.60}: give {' or '.join(map(repr, BUDGETS))}")
     if budget not in BUDGETS:
         raise ConfigError(f"--budget: {unknown_name('budget', budget, BUDGETS)}")
     candidates = _candidates(spec, table, budget)
