@@ -32,6 +32,8 @@ _imports_files: ContextVar[bool] = ContextVar("imports_files", default=True)
 MAKE_NAMES = {"*", "globals", "vars", "setattr", "__getattr__"}  # a module with one of these may have any name
 FILLED_IN = {"feature_shape", "n_classes", "way", "shot"}  # arguments that the library gives, never the user
 
+TABLES = {"encoder": "hyperproto.encoders.ENCODERS", "data set": "hyperproto.data.DATASETS"}  # for messages
+
 
 class Registry:
     """A table of `name -> "module:attribute"` (or "module"), one line each, extended by the entry points of `group`.
@@ -67,7 +69,7 @@ class Registry:
         elif entry is None:
             points = [point for point in entry_points(group=self.group) if point.name == name]
             if not points:
-                raise ConfigError(unknown_name(self.kind, name, self.names()))
+                raise ConfigError(unknown_name(self.kind, name, self.names()) + self._advice(name))
             entry = points[0].value
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
@@ -76,6 +78,17 @@ class Registry:
         if self.base and name not in self._entries:
             self._check_base(name, entry)
         return entry
+
+    def _advice(self, name: str) -> str:
+        """Say how a class of one's own gets a name, where a file was named."""
+        if not name.endswith(".py"):
+            return ""
+        table = TABLES.get(self.kind)
+        python = f", or in Python call {table}.add(NAME, ...) first and use that name" if table else ""
+        return (
+            f". Files are read as methods only (FILE.py:CLASS); register your {self.kind} by the entry point "
+            f"{self.group!r} of a package{python}: see CONTRIBUTING.md"
+        )
 
     def _check_base(self, name: str, entry: Any) -> None:
         module, _, base = self.base.partition(":")

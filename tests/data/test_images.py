@@ -297,7 +297,7 @@ def test_mistakes_in_a_spec(tmp_path: Path, argument: str, message: str) -> None
 
 def test_a_split_that_gets_no_class_is_an_error(tmp_path: Path) -> None:
     path = write_tree(tmp_path / "good", class_folders(2, 1))
-    with pytest.raises(DataError, match="none of its 2 classes falls to 'test' in shares of 64/16/20; use --split all"):
+    with pytest.raises(DataError, match="none of its 2 classes falls to 'test' in shares of 64/16/20; give it other"):
         open_pool(f"folder:{path}", "test")
 
 

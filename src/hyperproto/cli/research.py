@@ -242,7 +242,11 @@ def submit(
         Path | None, typer.Option(help="Where the answers go (default: pred-N-K.json).", dir_okay=False)
     ] = None,
 ) -> None:
-    """Answer a hidden test set of FewRel; the file is what its server takes."""
+    """Answer a hidden test set of FewRel and write the file that its evaluation takes.
+
+    The file is one JSON list of whole numbers, such as [2, 0, 4]: for each task of the input, in its order, the place
+    (0 to N - 1) of the predicted class in meta_train.
+    """
     one = one_of(run, encoder)
     chosen = {**one, "method": method, "fit": fit, "transform": transform}
     with progress_bar("submit") as progress:

@@ -36,7 +36,7 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
     if not chosen:
         raise DataError(
             f"folder:{path}: none of its {len(classes)} classes falls to {split!r} in shares of {options['shares']}; "
-            "use --split all, or other shares"
+            f"give it other shares, such as folder:{path},shares=40/30/30, or another split ('all' has all classes)"
         )
     top = f"{split}/"
     named = {name.removeprefix(top): files for name, files in sorted(chosen.items())}

@@ -44,10 +44,13 @@ class OpenTable:
 
 
 @contextmanager
-def open_table(source: str, form: str | None = None) -> Iterator[OpenTable]:
-    """Open a file, or standard input for -. The format follows from the suffix unless it is named."""
+def open_table(source: str, form: str | None = None, option: str | None = "--format") -> Iterator[OpenTable]:
+    """Open a file, or standard input for -. The format follows from the suffix unless it is named.
+
+    `option` is what a user names a format with, for messages; None where only the suffix counts.
+    """
     name = "standard input" if source == "-" else source
-    form = form or _format_of(source)
+    form = form or _format_of(source, option)
     if form not in (*FORMATS, "parquet"):
         raise ConfigError(f"{name}: {unknown_name('format', form, (*FORMATS, 'parquet'))}")
     if form == "parquet":
@@ -62,15 +65,18 @@ def open_table(source: str, form: str | None = None) -> Iterator[OpenTable]:
         yield FORMATS[form](_decoded(file, name), name)
 
 
-def _format_of(source: str) -> str:
+def _format_of(source: str, option: str | None) -> str:
     if source == "-":
         return "lines"
     suffix = Path(source).suffix.lower()
     if suffix not in SUFFIXES:
-        raise ConfigError(
-            f"{source}: a file that ends in {suffix or 'nothing'!r} may be anything; name its format with --format "
-            f"({', '.join((*FORMATS, 'parquet'))})"
+        endings = ", ".join(SUFFIXES)
+        advice = (
+            f"rename it so that its ending says its format: {endings}"
+            if option is None
+            else f"name its format with {option} ({', '.join((*FORMATS, 'parquet'))})"
         )
+        raise ConfigError(f"{source}: a file that ends in {suffix or 'nothing'!r} may be anything; {advice}")
     return SUFFIXES[suffix]
 
 

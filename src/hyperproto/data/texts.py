@@ -44,7 +44,7 @@ def _read(argument: str) -> dict[str, Lines]:
     if not path:
         raise DataError("texts: no file named; write texts:FILE.csv")
     parts: dict[str, Lines] = {}
-    with open_table(str(Path(path).expanduser())) as table:
+    with open_table(str(Path(path).expanduser()), option=None) as table:
         for key in ("text", "label"):
             table.check_column(columns[key], f"{key}=COLUMN behind the file's name")
         if columns["split"] != OPTIONS["split"]:  # the user's own choice

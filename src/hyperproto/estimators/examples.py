@@ -240,7 +240,7 @@ def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
             raise ValueError(f"{label_column!r} is {label!r} once more; describe a class once")
         found[label] = read_cell(row, DESCRIPTION, read_text)
 
-    with open_table(source, None) as table:
+    with open_table(source, option=None) as table:
         table.check_column(label_column, "--label")
         if table.columns is not None and DESCRIPTION not in table.columns:
             raise DataError(

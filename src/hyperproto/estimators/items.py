@@ -105,6 +105,11 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 f"encoder {self.model!r} ({type(self.model).__name__}) will not do; give a name, the folder of a run, "
                 "a callable, an object with .encode(items) or a torch module"
             )
+        if isinstance(self.model, str) and ".py:" in self.model:
+            raise ConfigError(
+                f"encoder {self.model!r}: files of Python are not read here; in Python give the callable or the torch "
+                "module itself (encoder=OBJECT), or train a run with it and name the run's folder"
+            )
         if not named and not is_torch_module(self.model):
             return CallableNetwork(self.model, prefer_encode=self.module_side() is None)
         try:
