@@ -3,9 +3,9 @@
 import os
 import sys
 from contextlib import suppress
-from io import BufferedWriter, FileIO, TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOBase, TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 
 class _NamedOutput(FileIO):
@@ -50,9 +50,31 @@ def escaping(stream: TextIO | None) -> TextIO:
     return stream
 
 
+class _TerminalRows(TextIOBase):
+    """A terminal that gets rows of data with their control characters escaped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        from hyperproto.cli.terminal import printable
+
+        return self._stream.write(printable(text))
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._stream.flush()
+
+
 def rows_output() -> TextIO:
-    """Standard output for rows of data: UTF-8 in a file or a pipe, whatever the locale; a terminal what it can show."""
-    if isinstance(sys.stdout, TextIOWrapper) and not sys.stdout.isatty():
+    """Return standard output for rows of data: UTF-8 in a file or a pipe, whatever the locale.
+
+    A terminal gets what it can show, with control characters escaped.
+    """
+    if sys.stdout.isatty():
+        return cast(TextIO, _TerminalRows(sys.stdout))
+    if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="strict")
     return sys.stdout
 
