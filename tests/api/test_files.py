@@ -40,7 +40,7 @@ def test_a_file_is_fitted_added_to_and_labelled(
     expected = grown.predict(np.array([[1, 0.1], [0.9, 0], [0, 1]])).tolist()
     assert [row["predicted"] for row in found] == expected == ["a", "a", "b"]
     hyperproto.predict(tmp_path / "model", more, tmp_path / "answers.csv", text="what")
-    assert (tmp_path / "answers.csv").read_text().splitlines()[0] == "what,which,predicted,probability"
+    assert (tmp_path / "answers.csv").read_text().splitlines()[0] == "what,which,predicted,probability,error"
     assert capfd.readouterr() == ("", "")
 
 

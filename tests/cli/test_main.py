@@ -167,7 +167,7 @@ def test_a_closed_pipe_is_quiet(model: Path, tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline() == b"vector,predicted,probability\n"
+        assert process.stdout.readline() == b"vector,predicted,probability,error\n"
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141

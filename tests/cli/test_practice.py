@@ -170,7 +170,7 @@ def test_lines_of_standard_input(model: Path) -> None:
     assert [row[2] for row in found] == NEW
     assert [row[0] for row in found] == [label for label, _ in expected_answers(model, NEW)]
     csv_in = run("predict", model, "-", "--format", "csv", stdin="text\nthe king\n")
-    assert csv_in.splitlines()[0] == "text,predicted,probability"
+    assert csv_in.splitlines()[0] == "text,predicted,probability,error"
 
 
 def test_an_answer_does_not_wait_for_the_next_question(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_separators_in_labels_and_texts_do_not_break_lines(tmp_path: Path) -> No
     assert run("predict", tmp_path / "model", tmp_path / "new.tsv").split("\n")[1].startswith('"1\t1 0\ta b c\t')
     (tmp_path / "new.csv").write_text('vector\n"1\n0"\n')
     assert run("predict", tmp_path / "model", tmp_path / "new.csv").startswith(
-        'vector,predicted,probability\n"1\n0","a\tb\nc",'
+        'vector,predicted,probability,error\n"1\n0","a\tb\nc",'
     )
 
 
@@ -223,7 +223,7 @@ def test_a_file_for_the_answers_is_written_whole_or_not_at_all(tmp_path: Path, m
     table(good, {"text": NEW})
     table(bad, {"text": [*NEW, None]})
     with pytest.raises(DataError, match=r"bad.jsonl, line 4: 'text' is missing \(None\)"):
-        run("predict", model, bad, "--out", out, "--batch", 1)
+        run("predict", model, bad, "--out", out, "--batch", 1, "--on-error", "stop")
     assert out.read_text() == "old"
     assert run("predict", model, good, "--out", out) == ""
     assert [json.loads(line)["text"] for line in out.read_text().splitlines()] == NEW
@@ -239,7 +239,7 @@ def test_none_of_these_has_no_probability(tmp_path: Path) -> None:
     assert (found[0]["predicted"], found[1]["predicted"], found[1]["probability"]) == ("a", "none of these", None)
     source = table(tmp_path / "new.csv", {"vector": ["1 0 0", "-1 -1 -1"]})
     lines = run("predict", tmp_path / "model", source).splitlines()
-    assert lines[2] == "-1 -1 -1,none of these,"
+    assert lines[2] == "-1 -1 -1,none of these,,"
 
 
 def test_vectors_that_are_ready(tmp_path: Path) -> None:
@@ -406,7 +406,8 @@ def test_warnings_and_errors_are_paragraphs(tmp_path: Path) -> None:
     rows = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
     HypersphereClassifier(coverage=0.95).fit(rows, list("aabb")).save(tmp_path / "model")
     command = [sys.executable, "-c", "from hyperproto.cli import main; main()", "predict", str(tmp_path / "model"), "-"]
-    done = subprocess.run([*command, "--format", "csv"], input="vector\n1 0\n0 1 2\n", capture_output=True, text=True)
+    stop = [*command, "--format", "csv", "--on-error", "stop"]
+    done = subprocess.run(stop, input="vector\n1 0\n0 1 2\n", capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == "vector,predicted,probability\n"
     assert "error: standard input, line 3: 'vector' has 3 numbers where 2 belong" in done.stderr

@@ -29,6 +29,20 @@ def test_csv(tmp_path: Path) -> None:
     assert rows(file) == [(2, {"text": "one, two\nthree", "label": "x"}), (5, {"text": "four", "label": "y"})]
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_csv_may_be_separated_by_semicolons_or_tabs(tmp_path: Path, mark: str) -> None:
+    file = write(tmp_path / "a.csv", f'\n"text, or so"{mark}label\n"a{mark}b"{mark}x\n\none, two{mark}y\n')
+    with open_table(str(file)) as table:
+        assert (table.columns, table.delimiter) == (["text, or so", "label"], mark)
+        found = list(table.rows)
+    assert found == [
+        (3, {"text, or so": f"a{mark}b", "label": "x"}),
+        (5, {"text, or so": "one, two", "label": "y"}),
+    ]
+    assert rows(write(tmp_path / "b.csv", "text\na;b\n")) == [(2, {"text": "a;b"})]
+    assert rows(write(tmp_path / "c.csv", "text;x,label\na;b,c\n")) == [(2, {"text;x": "a;b", "label": "c"})]
+
+
 def test_tsv_knows_no_quotes(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", 'text\tlabel\n"quoted\tx\nplain"\ty\n')
     assert rows(file) == [(2, {"text": '"quoted', "label": "x"}), (3, {"text": 'plain"', "label": "y"})]

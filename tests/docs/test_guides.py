@@ -96,7 +96,7 @@ def test_everything_from_python_runs(
         exec(code.replace("episodes=100", "episodes=20"), names)
     assert len(names["found"].results) == 18
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "answers.csv").read_text().startswith("vector,label,predicted,probability\n1 0,yes,yes,")
+    assert (tmp_path / "answers.csv").read_text().startswith("vector,label,predicted,probability,error\n1 0,yes,yes,")
     printed = capsys.readouterr().out
     for words in ("shots 1,1,2,5,20", "{'step': 2, 'accuracy': ", "on 20 episodes", "20/20 episodes scored"):
         assert words in printed
@@ -158,13 +158,13 @@ def test_the_practitioners_guide_runs(
     (tmp_path / "about.csv").write_text("label,description\ncard,a bank card\nlogin,passwords\n")
     joined = read("docs/estimators.md")
     lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
-    assert len(lines) == 8
+    assert len(lines) == 9
     with pytest.warns(UserWarning, match=r"about.csv: described labels without an example: 'login' \(1 of 2\)"):
         answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
     assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")
-    assert answers[2].startswith("card\t")
+    assert answers[3].startswith("card\t")
     assert "login" in load_classifier("model").classes_  # by its description
-    assert {"classes.png", "head.onnx", "images"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"answers.parquet", "classes.png", "head.onnx", "images"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_stranger_may_use_images_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,12 +57,13 @@ def _table(form: str, share: int) -> None:
         name = f"rows.{form}"
         (folder / name).write_bytes(mutate_file(random, name, samples.tables[name]))
         write_files(folder / "model", samples.models[random.choice(("bayes", "gaussian"))])
-        out = folder / "answers"
+        out = folder / f"answers.{random.choice(FORMATS)}"
         out.write_text("old")
 
         def run() -> None:
-            hyperproto.predict(folder / "model", folder / name, out, batch=random.choice((1, 3, 64)))
-            for line in out.read_text().splitlines() if form == "jsonl" else ():
+            batch, on_error = random.choice((1, 3, 64)), random.choice(("blank", "blank", "skip", "stop"))
+            hyperproto.predict(folder / "model", folder / name, out, batch=batch, on_error=on_error)
+            for line in out.read_text().splitlines() if out.suffix == ".jsonl" else ():
                 if not 0 <= (json.loads(line)["probability"] or 0) <= 1:
                     raise Silent(f"predict {form}: a probability outside 0 and 1")
 

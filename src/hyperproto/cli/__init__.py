@@ -1,8 +1,9 @@
 """The command line: thin. Here is its outermost frame: how it ends, however it ends.
 
 Exit codes: 0; 1 for a mistake that the user can mend, and for a defect of ours; 2 for wrong usage; 130 for Ctrl-C;
-141 where whoever reads the output has closed it (`| head`). This file imports next to nothing, so that from its first
-line on Ctrl-C is quiet; the commands and all they need are imported inside `main`.
+141 where whoever reads the output has closed it (`| head`); 143 for SIGTERM, which cleans up as Ctrl-C does. This file
+imports next to nothing, so that from its first line on Ctrl-C is quiet; the commands and all they need are imported
+inside `main`.
 """
 
 import sys
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from hyperproto.cli.commands import app as app
 
-INTERRUPTED, CLOSED_PIPE = 130, 141  # as a shell counts them: 128 and the number of the signal
+INTERRUPTED, CLOSED_PIPE, TERMINATED = 130, 141, 143  # as a shell counts them: 128 and the number of the signal
 LONGEST = 500  # characters of a message that we have not written
 
 EXTRAS = {
@@ -38,11 +39,12 @@ def main() -> None:
         with _CtrlC() as ctrl_c:
             try:
                 code = _run()
+                code = ctrl_c.code if ctrl_c.pressed else code  # typer makes 130 of every interruption
             except BaseException as error:
                 ctrl_c.end_at_once()
                 if debug and isinstance(error, Exception) and not ctrl_c.pressed:
                     raise
-                code = INTERRUPTED if ctrl_c.pressed else _explain(error)
+                code = ctrl_c.code if ctrl_c.pressed else _explain(error)
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code)
@@ -59,11 +61,16 @@ class _CtrlC:
         import signal
 
         self.pressed = False
+        self.code = INTERRUPTED
+        self._ends = False
         self._hook = sys.unraisablehook
         try:
             self._watches = signal.getsignal(signal.SIGINT) is signal.default_int_handler
             if self._watches:  # else it is ignored, as in the background of a shell, or someone else's
                 signal.signal(signal.SIGINT, self._note)
+            self._ends = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            if self._ends:  # the default would leave drafts of files behind
+                signal.signal(signal.SIGTERM, self._terminate)
         except ValueError:  # not in the main thread
             self._watches = False
         sys.unraisablehook = self._unraisable
@@ -79,6 +86,12 @@ class _CtrlC:
 
         if self._watches:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if self._ends:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _terminate(self, *_: "Any") -> None:
+        self.code = TERMINATED
+        self._note()
 
     def _note(self, *_: "Any") -> None:
         self.pressed = True
@@ -87,12 +100,13 @@ class _CtrlC:
     def _unraisable(self, lost: "Any") -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             self._hook(lost)
-        elif self._watches:
+        elif self._watches or self.code == TERMINATED:
             import os
             import signal
             from threading import Timer
 
-            again = Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))  # at once it would be lost in the same way
+            number = signal.SIGTERM if self.code == TERMINATED else signal.SIGINT
+            again = Timer(0.1, os.kill, (os.getpid(), number))  # at once it would be lost in the same way
             again.daemon = True
             again.start()
 

@@ -9,7 +9,7 @@ import typer
 import hyperproto
 from hyperproto.cli.options import JsonFile, Trust
 from hyperproto.cli.streams import rows_output
-from hyperproto.cli.terminal import echo, has_width, say, width, write_json
+from hyperproto.cli.terminal import complain, echo, has_width, say, width, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier
@@ -18,12 +18,19 @@ app = typer.Typer()
 
 FIGURES = (".png", ".svg", ".pdf")
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
+ON_ERROR = ("stop", "skip", "blank")
 REFINE = {"auto": "auto", "yes": True, "no": False}
 
 
 def _format(value: str | None) -> str | None:
     if value is not None and value not in FORMATS:
         raise typer.BadParameter(f"{value!r} is none of {', '.join(FORMATS)}")
+    return value
+
+
+def _on_error(value: str) -> str:
+    if value not in ON_ERROR:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(ON_ERROR)}")
     return value
 
 
@@ -91,13 +98,46 @@ def predict(
     model: Model,
     source: Annotated[str, typer.Argument(help="A table, images, or - for lines of standard input.")],
     text: Column = None,
-    out: Annotated[Path | None, typer.Option(help="Write there, not to standard output.", dir_okay=False)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write there, not to standard output: .csv, .tsv, .jsonl or .parquet, by the ending.", dir_okay=False
+        ),
+    ] = None,
     form: Format = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows answered at once; 1 to answer each as it comes.")] = 64,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            metavar="stop|skip|blank",
+            help="A row that cannot be labelled: stop there, skip it, or leave its label blank, with the reason in a "
+            "column error.",
+            callback=_on_error,
+        ),
+    ] = "blank",
+    safe_cells: Annotated[
+        bool,
+        typer.Option("--safe-cells", help="CSV, TSV: an apostrophe before cells that a spreadsheet would calculate."),
+    ] = False,
     trust: Trust = None,
 ) -> None:
     """Label rows of any number, as they come: the same rows come out, with a label and its probability."""
-    hyperproto.predict(model, source, out or rows_output(), text=text, format=form, batch=batch, trust=trust)
+    done = hyperproto.predict(
+        model,
+        source,
+        out or rows_output(),
+        text=text,
+        format=form,
+        batch=batch,
+        on_error=on_error,
+        safe_cells=safe_cells,
+        trust=trust,
+    )
+    if done.failed:
+        what = "were left out" if on_error == "skip" else "have no label, and their reasons in the column error"
+        more = [f"and {done.failed - len(done.problems)} more"] if done.failed > len(done.problems) else []
+        lines = "\n".join([f"{done.failed} of {done.rows} rows {what}:", *done.problems, *more])
+        complain("warning", "bold yellow", lines)
 
 
 @app.command()

@@ -1,27 +1,35 @@
-"""Rows of a file or of standard input, and back: CSV, TSV, JSON lines, Parquet, plain lines.
+"""Rows of a file or of standard input: CSV, TSV, JSON lines, Parquet, plain lines.
 
 Every row comes with the line it stands on; damage is named by it.
 """
 
 import csv
-import json
-import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.files import is_utf8, open_file, parse_json
+from hyperproto.files import open_file, parse_json
 
 Row = tuple[int, dict[str, Any]]  # a line, or a row of Parquet, counted from 1, and its cells
 
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
             ".pq": "parquet", ".txt": "lines"}  # fmt: skip
+DELIMITERS = (",", ";", "\t")  # of CSV, the likeliest first
 LONGEST = 1 << 30  # characters of a cell; Python's own limit is short for a text
+
+
+class BadRow(dict[str, Any]):
+    """What could be read of a row that is damaged, and what is wrong with it."""
+
+    def __init__(self, cells: Iterable[tuple[str, Any]], problem: str) -> None:
+        super().__init__(cells)
+        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class OpenTable:
     format: str
     columns: list[str] | None
     rows: Iterator[Row]
+    delimiter: str = ","  # of CSV
+    schema: Any = None  # of Parquet: pyarrow's
 
     def where(self, line: int) -> str:
         """Name a row in a message."""
@@ -44,10 +54,14 @@ class OpenTable:
 
 
 @contextmanager
-def open_table(source: str, form: str | None = None, option: str | None = "--format") -> Iterator[OpenTable]:
+def open_table(
+    source: str, form: str | None = None, option: str | None = "--format", *, keep_bad: bool = False
+) -> Iterator[OpenTable]:
     """Open a file, or standard input for -. The format follows from the suffix unless it is named.
 
-    `option` is what a user names a format with, for messages; None where only the suffix counts.
+    `option` is what a user names a format with, for messages; None where only the suffix counts. With
+    `keep_bad`, a row of too many or too few cells, or a line that is no JSON object, comes as a `BadRow`; else it is an
+    error.
     """
     name = "standard input" if source == "-" else source
     form = form or _format_of(source, option)
@@ -59,10 +73,10 @@ def open_table(source: str, form: str | None = None, option: str | None = "--for
     if source == "-":
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file")
-        yield FORMATS[form](_decoded(sys.stdin.buffer, name), name)
+        yield FORMATS[form](_decoded(sys.stdin.buffer, name), name, keep_bad)
         return
     with open_file(source, pipes=True) as file:
-        yield FORMATS[form](_decoded(file, name), name)
+        yield FORMATS[form](_decoded(file, name), name, keep_bad)
 
 
 def _format_of(source: str, option: str | None) -> str:
@@ -89,16 +103,34 @@ def _decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
             raise DataError(f"{name}, line {number}: not UTF-8 ({error}); save the file as UTF-8") from None
 
 
-def _csv(lines: Iterator[str], name: str) -> OpenTable:
-    return _separated(lines, name, "csv", delimiter=",", strict=True)
+def _csv(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
+    csv.field_size_limit(LONGEST)
+    head: list[str] = []  # blank lines, if any, and the first that is not
+    for line in lines:
+        head.append(line)
+        if line.strip("\r\n"):
+            break
+    delimiter = _delimiter(head[-1] if head else "")
+    return _separated(chain(head, lines), name, "csv", keep_bad, delimiter=delimiter, strict=True)
 
 
-def _tsv(lines: Iterator[str], name: str) -> OpenTable:
+def _tsv(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
     """Quotes mean nothing here: a tab is never part of a cell."""
-    return _separated(lines, name, "tsv", delimiter="\t", quoting=csv.QUOTE_NONE)
+    return _separated(lines, name, "tsv", keep_bad, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _separated(lines: Iterator[str], name: str, form: str, **dialect: Any) -> OpenTable:
+def _delimiter(header: str) -> str:
+    """Return the separator of the first line: a comma, or, if it has none, a semicolon or a tab."""
+    for delimiter in DELIMITERS:
+        try:
+            if len(next(csv.reader([header], delimiter=delimiter), [])) > 1:
+                return delimiter
+        except csv.Error:  # its quotes: the reader of the file says so
+            break
+    return DELIMITERS[0]
+
+
+def _separated(lines: Iterator[str], name: str, form: str, keep_bad: bool, **dialect: Any) -> OpenTable:
     csv.field_size_limit(LONGEST)
     reader = csv.reader(lines, **dialect)
     header = next(_records(reader, name), (0, []))[1]
@@ -111,13 +143,17 @@ def _separated(lines: Iterator[str], name: str, form: str, **dialect: Any) -> Op
     def rows() -> Iterator[Row]:
         for line, cells in _records(reader, name):
             if len(cells) != len(header):
-                raise DataError(
-                    f"{name}, line {line}: {len(cells)} cells where the first line names {len(header)}; "
+                problem = (
+                    f"{len(cells)} cells where the first line names {len(header)}; "
                     "put a cell that holds a separator into quotes"
                 )
-            yield line, dict(zip(header, cells, strict=True))
+                if not keep_bad:
+                    raise DataError(f"{name}, line {line}: {problem}")
+                yield line, BadRow(zip(header, cells, strict=False), problem)
+            else:
+                yield line, dict(zip(header, cells, strict=True))
 
-    return OpenTable(name, form, header, rows())
+    return OpenTable(name, form, header, rows(), delimiter=dialect["delimiter"])
 
 
 def _records(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -134,20 +170,26 @@ def _records(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
             yield start, cells
 
 
-def _jsonl(lines: Iterator[str], name: str) -> OpenTable:
+def _jsonl(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
     def rows() -> Iterator[Row]:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
-            row = parse_json(line.strip(), f"{name}, line {number}", damaged="write one object on each line")
-            if not isinstance(row, dict):
-                raise DataError(f'{name}, line {number}: not an object like {{"text": ...}}, but {line.strip()[:40]}')
+            where = f"{name}, line {number}"
+            try:
+                row = parse_json(line.strip(), where, damaged="write one object on each line")
+                if not isinstance(row, dict):
+                    raise DataError(f'{where}: not an object like {{"text": ...}}, but {line.strip()[:40]}')
+            except DataError as error:
+                if not keep_bad:
+                    raise
+                row = BadRow((), str(error).removeprefix(f"{where}: "))
             yield number, row
 
     return OpenTable(name, "jsonl", None, rows())
 
 
-def _lines(lines: Iterator[str], name: str) -> OpenTable:
+def _lines(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
     rows = ((number, {"text": line.rstrip("\r\n")}) for number, line in enumerate(lines, 1))
     return OpenTable(name, "lines", ["text"], rows)
 
@@ -180,50 +222,16 @@ def _parquet(source: str) -> OpenTable:
                 number += 1
                 yield number, row
 
-    return OpenTable(source, "parquet", file.schema_arrow.names, rows())
+    return OpenTable(source, "parquet", file.schema_arrow.names, rows(), schema=file.schema_arrow)
 
 
 def _damaged_parquet(source: str, error: Exception) -> DataError:
     return DataError(f"{source}: not readable as Parquet ({str(error).strip()}); is it whole?")
 
 
-FORMATS: dict[str, Callable[[Iterator[str], str], OpenTable]] = {
+FORMATS: dict[str, Callable[[Iterator[str], str, bool], OpenTable]] = {
     "csv": _csv,
     "tsv": _tsv,
     "jsonl": _jsonl,
     "lines": _lines,
 }
-
-
-class RowWriter:
-    """Writes rows as they came: CSV as CSV, plain lines with what was added in front, all else as JSON lines."""
-
-    def __init__(self, target: TextIO, table: OpenTable, added: Sequence[str]) -> None:
-        self.target = target
-        self.format = table.format
-        self.added = added
-        self.names = [*(table.columns or ()), *added]
-        if self.format in ("csv", "tsv"):
-            self(dict(zip(self.names, self.names, strict=True)))
-
-    def __call__(self, row: dict[str, Any]) -> None:
-        """Write a row, with what was added."""
-        if self.format == "csv":
-            csv.writer(self.target, lineterminator="\n").writerow([_cell(row[name]) for name in self.names])
-        elif self.format == "tsv":
-            self.target.write("\t".join(_flat(row[name]) for name in self.names) + "\n")
-        elif self.format == "lines":
-            added = [_flat(row[name]) for name in self.added]
-            self.target.write("\t".join([*added, row["text"]]) + "\n")
-        else:
-            line = json.dumps(row, ensure_ascii=False, default=str)
-            self.target.write((line if is_utf8(line) else json.dumps(row, default=str)) + "\n")
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _flat(value: Any) -> str:
-    """A cell without separators: a label may hold them."""
-    return re.sub(r"[\t\r\n]+", " ", _cell(value))

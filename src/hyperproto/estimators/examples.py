@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
+from dataclasses import dataclass
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,8 @@ import numpy as np
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.data.image_files import image_names, is_image
-from hyperproto.data.tables import OpenTable, RowWriter, open_table
+from hyperproto.data.table_output import output_format, row_writer
+from hyperproto.data.tables import BadRow, OpenTable, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
@@ -30,12 +31,14 @@ from hyperproto.estimators.items import FewShotClassifier
 from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.text import FewShotTextClassifier, text_problem
-from hyperproto.files import atomic_write, is_there, is_utf8
+from hyperproto.files import is_there, is_utf8
 from hyperproto.registry import Trust
 from hyperproto.registry import trust as trust_files
 
 MOST = 10  # wrong rows that a message names
 PREDICTED = ("predicted", "probability")
+ERROR = "error"  # column of the reason why a row has no label
+ON_ERROR = ("stop", "skip", "blank")
 DESCRIPTION = "description"  # column of what a class is about
 
 Examples = tuple[list[Any], list[str | int]]
@@ -140,6 +143,15 @@ def add(
     return found
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """Summary of a file that was labelled."""
+
+    rows: int  # that were read
+    failed: int  # of them, those without an answer
+    problems: tuple[str, ...]  # the first of these, with their lines and reasons
+
+
 def predict(
     model: str | PathLike[str],
     source: str | PathLike[str],
@@ -148,17 +160,29 @@ def predict(
     text: str | None = None,
     format: str | None = None,  # noqa: A002 # as the command line calls it
     batch: int = 64,
+    on_error: str = "blank",
+    safe_cells: bool = False,
     trust: Trust = None,
-) -> None:
+) -> Labelled:
     """Label the rows of a file, however many: the same rows are written, each with a label and its probability.
 
     Parameters
     ----------
     model : the folder that `fit` wrote.
     source : a table, images, or "-" for lines of standard input.
-    out : a path, which is written whole or not at all, or an open text file, which gets the rows as they come.
-    text, format, trust : as `fit` takes them.
+    out : a path, which is written whole or not at all, in the format of its ending (.csv, .tsv, .jsonl, .parquet); or
+        an open text file, which gets the rows as they come, in the format of the source (JSON lines for Parquet).
+    text, format, trust : as `fit` takes them; `format` is that of the source.
     batch : rows answered at once.
+    on_error : for a row that cannot be labelled, such as an empty text. "blank": it is written without a label, and
+        with the reason in a column `error`, which CSV, TSV and Parquet always have then. "skip": it is left out.
+        "stop": it is an error, and a file `out` is not written.
+    safe_cells : in CSV and TSV, put an apostrophe before every cell that a spreadsheet would take for a formula: one
+        that begins with =, +, -, @, a tab or a carriage return.
+
+    Returns
+    -------
+    The number of rows, the number of rows that could not be labelled, and the reasons of the first of them.
 
     Examples
     --------
@@ -166,17 +190,29 @@ def predict(
     """
     if batch < 1:
         raise ConfigError(f"batch={batch}: answer at least 1 row at once")
+    if on_error not in ON_ERROR:
+        raise ConfigError(f"--on-error: {unknown_name('way', str(on_error), ON_ERROR)}")
+    if isinstance(out, str | PathLike):
+        output_format(out, "lines")  # refuse a wrong ending before any work
     found = load_classifier(model, trust=trust)
-    with _open(fspath(source), format, found) as table, _target(out) as target:
+    done, failed, problems = 0, 0, list[str]()
+    with _open(fspath(source), format, found, keep_bad=on_error != "stop") as table:
         column = text or ("text" if table.format == "lines" else kind_of(found).items)
         table.check_column(column, "--text")
-        _check_free(table.columns or (), table.name)
-        write = RowWriter(target, table, PREDICTED)
-        while rows := list(islice(table.rows, min(batch, sys.maxsize))):
-            items = [_item(table, line, row, column, found) for line, row in rows]
-            for (_, row), answer in zip(rows, _answers(found, items), strict=True):
-                write({**row, **dict(zip(PREDICTED, answer, strict=True))})
-            target.flush()
+        added = _added_columns(found, on_error)
+        _check_free(table.columns or (), added, table.name)
+        with row_writer(out, table, added, optional=(ERROR,), safe_cells=safe_cells) as write:
+            while rows := list(islice(table.rows, min(batch, sys.maxsize))):
+                for (line, row), answer in zip(rows, _label(found, table, rows, column, added, on_error), strict=True):
+                    done += 1
+                    if answer.problem is not None:
+                        failed += 1
+                        problems += [f"{table.where(line)}: {answer.problem}"] if failed <= MOST else []
+                    if answer.problem is None or on_error == "blank":
+                        cells = (answer.label, answer.probability, answer.problem)
+                        write({**row, **dict(zip(added, cells, strict=False))})
+                write.flush()
+    return Labelled(done, failed, tuple(problems))
 
 
 def read_examples(
@@ -223,7 +259,7 @@ def _from_table(
 
 def _read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
     """Read items without their labels."""
-    with _open(source, None, model) as table:
+    with _open(source, None, model, option=None) as table:
         column = column or ("text" if table.format == "lines" else kind_of(model).items)
         table.check_column(column, "--text")
         read_item = reader_for(model)
@@ -392,32 +428,89 @@ def read_label(cell: Any) -> str | int:
     return cell
 
 
-def _answers(model: HypersphereClassifier, items: list[Any]) -> list[tuple[Any, float | None]]:
-    """A label for each item, and how likely it is; none of these has no probability."""
+@dataclass(frozen=True)
+class _Answer:
+    """Label of a row and its probability (None for none of these), or the reason why it has none."""
+
+    label: Any = None
+    probability: float | None = None
+    problem: str | None = None
+
+
+def _label(
+    model: HypersphereClassifier,
+    table: OpenTable,
+    rows: list[tuple[int, dict[str, Any]]],
+    column: str,
+    added: Collection[str],
+    on_error: str,
+) -> list[_Answer]:
+    """Answer some rows at once; a row that cannot be read, or that the model refuses, has a problem for an answer."""
+    read_item = reader_for(model)
+    items, answers = {}, {}
+    for place, (line, row) in enumerate(rows):
+        _check_free(row, added, table.where(line))
+        try:
+            if isinstance(row, BadRow):
+                raise ValueError(row.problem)
+            items[place] = read_cell(row, column, read_item)
+        except ValueError as error:
+            if on_error == "stop":
+                raise DataError(f"{table.where(line)}: {error}") from None
+            answers[place] = _Answer(problem=str(error))
+    try:
+        found = _answers(model, list(items.values())) if items else []
+    except DataError:
+        if on_error == "stop":
+            raise
+        found = [_answer_alone(model, item) for item in items.values()]
+    answers |= dict(zip(items, found, strict=True))
+    return [answers[place] for place in range(len(rows))]
+
+
+def _answers(model: HypersphereClassifier, items: list[Any]) -> list[_Answer]:
     labels, probability = model.predict(items).tolist(), model.predict_proba(items).tolist()
     place = {label: n for n, label in enumerate(model.classes_.tolist())}
     return [
-        (label, round(row[place[label]], 4) if label in place else None)
+        _Answer(label, round(row[place[label]], 4) if label in place else None)
         for label, row in zip(labels, probability, strict=True)
     ]
 
 
-def _check_free(names: Collection[str], where: str) -> None:
-    taken = [name for name in PREDICTED if name in names]
+def _answer_alone(model: HypersphereClassifier, item: Any) -> _Answer:
+    """Answer one item of a batch that was refused, as one damaged image is enough for."""
+    try:
+        [answer] = _answers(model, [item])
+    except DataError as error:
+        return _Answer(problem=str(error).removeprefix("X[0]").lstrip(", "))
+    return answer
+
+
+def _added_columns(model: HypersphereClassifier, on_error: str) -> dict[str, str]:
+    """Return the columns of the answer, and their types in Parquet: labels are whole numbers only if all are."""
+    whole = model.coverage is None and all(type(label) is int for label in model.classes_.tolist())
+    columns = {"predicted": "int64" if whole else "string", "probability": "double"}
+    return columns | ({ERROR: "string"} if on_error == "blank" else {})
+
+
+def _check_free(names: Collection[str], added: Collection[str], where: str) -> None:
+    taken = [name for name in added if name in names]
+    if taken == [ERROR]:
+        raise DataError(
+            f"{where}: there is an {ERROR!r} already, where reasons would go; rename it, or say --on-error skip or stop"
+        )
     if taken:
         raise DataError(f"{where}: there is a {taken[0]!r} already, where the answer would go; rename it")
 
 
-def _item(table: OpenTable, line: int, row: dict[str, Any], column: str, model: HypersphereClassifier) -> Any:
-    _check_free(row, table.where(line))
-    try:
-        return read_cell(row, column, reader_for(model))
-    except ValueError as error:
-        raise DataError(f"{table.where(line)}: {error}") from None
-
-
 @contextmanager
-def _open(source: str, form: str | None, model: HypersphereClassifier) -> Iterator[OpenTable]:
+def _open(
+    source: str,
+    form: str | None,
+    model: HypersphereClassifier,
+    option: str | None = "--format",
+    keep_bad: bool = False,
+) -> Iterator[OpenTable]:
     """A table; for a classifier of images also a folder, or a single image."""
     if isinstance(model, FewShotImageClassifier) and form is None:
         path = Path(source)
@@ -428,25 +521,12 @@ def _open(source: str, form: str | None, model: HypersphereClassifier) -> Iterat
         if is_image(source):
             yield _images(source, [source])
             return
-    with open_table(source, form) as table:
+    with open_table(source, form, option, keep_bad=keep_bad) as table:
         yield table
 
 
 def _images(source: str, paths: list[str]) -> OpenTable:
     return OpenTable(source, "csv", ["image"], ((number, {"image": path}) for number, path in enumerate(paths, 1)))
-
-
-@contextmanager
-def _target(out: str | PathLike[str] | TextIO) -> Iterator[TextIO]:
-    """An open file, as it goes; or a path, whole or not at all."""
-    if not isinstance(out, str | PathLike):
-        yield out
-        return
-    with atomic_write(Path(out)) as file:
-        wrapped = TextIOWrapper(file, encoding="utf-8", newline="")
-        yield wrapped
-        wrapped.flush()
-        wrapped.detach()
 
 
 @contextmanager
