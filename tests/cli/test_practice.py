@@ -265,10 +265,12 @@ def test_add_is_a_fit_to_everything(tmp_path: Path, model: Path, bert: str) -> N
 def test_new_classes_only_if_they_are_meant(tmp_path: Path, model: Path) -> None:
     more = table(tmp_path / "more.csv", {"text": NEW, "label": ["court", "poeple", "river"]})
     before = snapshot(model)
-    with pytest.raises(DataError, match="line 3: there is no class 'poeple'; did you mean 'people'") as caught:
+    with pytest.raises(DataError) as caught:
         run("add", model, more)
-    assert "if it is to be a new class, say --new-classes" in str(caught.value)
-    assert "more.csv, line 4: there is no class 'river'" in str(caught.value)
+    assert str(caught.value) == (
+        f"{more}: 2 labels are unknown: 'poeple' (line 3; did you mean 'people'?), 'river' (line 4). "
+        "Known: court, people, place; if they are to be new classes, say --new-classes"
+    )
     assert snapshot(model) == before
     assert "5 classes, 12 examples, 1 in the smallest class (poeple)" in run("add", model, more, "--new-classes")
 
@@ -296,14 +298,50 @@ def test_a_mistake_leaves_the_model_untouched(
 
 
 def test_many_mistakes_come_at_once_but_not_all(tmp_path: Path, bert: str) -> None:
-    file = table(tmp_path / "a.jsonl", {"text": [None] * 13, "label": ["x"] * 13})
+    file = table(tmp_path / "a.jsonl", {"text": [*range(13)], "label": ["x"] * 13})
     with pytest.raises(DataError) as caught:
         run("fit", file, "--encoder", bert, "--out", tmp_path / "model")
     lines = str(caught.value).splitlines()
     assert len(lines) == 11
-    assert lines[9].endswith("a.jsonl, line 10: 'text' is missing (None); give every row a text")
+    assert lines[9].endswith("a.jsonl, line 10: 'text' is 9 (int); a text is a string")
     assert lines[10] == "and 3 more rows"
     assert not (tmp_path / "model").exists()
+
+
+def test_the_same_mistake_in_many_rows_is_said_once(tmp_path: Path, model: Path, bert: str) -> None:
+    file = table(tmp_path / "a.jsonl", {"text": [None] * 13, "label": ["x"] * 13})
+    with pytest.raises(DataError) as caught:
+        run("fit", file, "--encoder", bert, "--out", tmp_path / "other")
+    assert str(caught.value) == (
+        f"{file}, lines 1, 2, 3, 4, 5 and 8 more: 'text' is missing (None); give every row a text"
+    )
+    labels = ["king", *(f"new{n}" for n in range(12)), "king", "court"]
+    more = table(tmp_path / "more.csv", {"text": ["a"] * 15, "label": labels})
+    with pytest.raises(DataError) as caught:
+        run("add", model, more)
+    message = str(caught.value)
+    assert message.startswith(f"{more}: 13 labels are unknown: 'king' (lines 2, 15), 'new0' (line 3), ")
+    assert "'new8' (line 11), and 3 more. Known: court, people, place; if" in message
+    assert message.count("Known") == 1
+    table(more, {"text": ["a"] * 3, "label": ["king"] * 3})
+    with pytest.raises(DataError, match=r"more.csv, lines 2, 3, 4: there is no class 'king'.* say --new-classes$"):
+        run("add", model, more)
+    done = CliRunner().invoke(app, ["predict", str(model), "-"], input="\n" * 7)
+    assert done.stderr.splitlines()[1].startswith("standard input, lines 1, 2, 3, 4, 5 and 2 more: 'text' is an empty")
+
+
+def test_what_is_no_file_has_a_sentence_of_its_own(tmp_path: Path, model: Path, bert: str) -> None:
+    with pytest.raises(DataError, match=r"no file of this name; to label one text, write: echo 'Where is it\?' \| hy"):
+        run("predict", model, "Where is it?")
+    for arguments in (["add", model, "A text."], ["fit", "A text.", "--encoder", bert, "--out", tmp_path / "other"]):
+        with pytest.raises(DataError, match=r"'A text\.': there is no file of this name; write texts and their"):
+            run(*arguments)
+    with pytest.raises(DataError, match=r"none/rows: there is no such file; check the path"):
+        run("predict", model, tmp_path / "none" / "rows")
+    with pytest.raises(DataError, match=r"none.csv: No such file or directory; check the path"):
+        run("predict", model, tmp_path / "none.csv")
+    with pytest.raises(ConfigError, match=r": a folder is read as images by class, and this model takes texts; name"):
+        run("predict", model, tmp_path)
 
 
 def test_a_row_without_the_column(tmp_path: Path, bert: str) -> None:
@@ -354,6 +392,8 @@ def test_folders_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(row["image"].startswith(f"photos/{row['predicted']}/") for row in lines)
     one = run("predict", "model", "photos/class01/2.png").splitlines()
     assert one[1].startswith("photos/class01/2.png,class01,")
+    with pytest.raises(DataError, match=r"photos/none.png: there is no such image; check the path"):
+        run("predict", "model", "photos/none.png")
     paths = run("predict", "model", "-", stdin="photos/class02/1.png\n")
     assert paths.startswith("class02\t")
     run("fit", "photos/", "--out", "informed", "--unlabelled", "photos/class00")

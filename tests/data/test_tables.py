@@ -132,6 +132,7 @@ def test_a_parquet_file_that_was_cut_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_files_that_nobody_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a.xlsx", "")
     with pytest.raises(ConfigError, match=r"ends in '.xlsx' may be anything; name its format with --format \(csv, "):
         rows(tmp_path / "a.xlsx")
     for name in ("none.csv", "none.parquet"):

@@ -135,9 +135,7 @@ def predict(
     )
     if done.failed:
         what = "were left out" if on_error == "skip" else "have no label, and their reasons in the column error"
-        more = [f"and {done.failed - len(done.problems)} more"] if done.failed > len(done.problems) else []
-        lines = "\n".join([f"{done.failed} of {done.rows} rows {what}:", *done.problems, *more])
-        complain("warning", "bold yellow", lines)
+        complain("warning", "bold yellow", "\n".join([f"{done.failed} of {done.rows} rows {what}:", *done.problems]))
 
 
 @app.command()

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.files import open_file, parse_json
+from hyperproto.files import is_there, open_file, parse_json
 
 Row = tuple[int, dict[str, Any]]  # a line, or a row of Parquet, counted from 1, and its cells
 
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
             ".pq": "parquet", ".txt": "lines"}  # fmt: skip
 DELIMITERS = (",", ";", "\t")  # of CSV, the likeliest first
+SHOWN = 5  # rows with the same mistake that a message names by their lines
 LONGEST = 1 << 30  # characters of a cell; Python's own limit is short for a text
 
 
@@ -43,9 +44,11 @@ class OpenTable:
     delimiter: str = ","  # of CSV
     schema: Any = None  # of Parquet: pyarrow's
 
-    def where(self, line: int) -> str:
-        """Name a row in a message."""
-        return f"{self.name}, {'row' if self.format == 'parquet' else 'line'} {line}"
+    def where(self, *lines: int) -> str:
+        """Name one row, or the first of several, in a message."""
+        word = f"{'row' if self.format == 'parquet' else 'line'}{'s' if len(lines) > 1 else ''}"
+        more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+        return f"{self.name}, {word} {', '.join(map(str, lines[:SHOWN]))}{more}"
 
     def check_column(self, column: str, option: str) -> None:
         """Refuse a column that is not there, where that can be known."""
@@ -83,6 +86,8 @@ def _format_of(source: str, option: str | None) -> str:
     if source == "-":
         return "lines"
     suffix = Path(source).suffix.lower()
+    if suffix not in SUFFIXES and not is_there(source):
+        raise DataError(f"{source}: there is no such file; check the path")
     if suffix not in SUFFIXES:
         endings = ", ".join(SUFFIXES)
         advice = (

@@ -6,10 +6,12 @@ All of its examples are used, or an error names the wrong ones and nothing chang
 
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
@@ -23,7 +25,7 @@ from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.data.image_files import image_names, is_image
 from hyperproto.data.table_output import output_format, row_writer
-from hyperproto.data.tables import BadRow, OpenTable, open_table
+from hyperproto.data.tables import SUFFIXES, BadRow, OpenTable, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier
@@ -129,8 +131,7 @@ def add(
 
     def check_label(given: str | int) -> None:
         if given not in known:
-            named = unknown_name("class", str(given), map(str, known))
-            raise ValueError(f"{named}; if it is to be a new class, say --new-classes")
+            raise UnknownLabelError(given, known)
 
     items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
     with model_lock(model):
@@ -149,7 +150,7 @@ class Labelled:
 
     rows: int  # that were read
     failed: int  # of them, those without an answer
-    problems: tuple[str, ...]  # the first of these, with their lines and reasons
+    problems: tuple[str, ...]  # their reasons and lines, those with the same reason together; the first ten reasons
 
 
 def predict(
@@ -195,8 +196,10 @@ def predict(
     if isinstance(out, str | PathLike):
         output_format(out, "lines")  # refuse a wrong ending before any work
     found = load_classifier(model, trust=trust)
-    done, failed, problems = 0, 0, list[str]()
-    with _open(fspath(source), format, found, keep_bad=on_error != "stop") as table:
+    done = 0
+    piped = f"to label one text, write: echo {shlex.quote(fspath(source))} | hyperproto predict MODEL -"
+    with _open(fspath(source), format, found, piped, keep_bad=on_error != "stop") as table:
+        problems = _Problems(table)
         column = text or ("text" if table.format == "lines" else kind_of(found).items)
         table.check_column(column, "--text")
         added = _added_columns(found, on_error)
@@ -206,13 +209,12 @@ def predict(
                 for (line, row), answer in zip(rows, _label(found, table, rows, column, added, on_error), strict=True):
                     done += 1
                     if answer.problem is not None:
-                        failed += 1
-                        problems += [f"{table.where(line)}: {answer.problem}"] if failed <= MOST else []
+                        problems.add(line, answer.problem)
                     if answer.problem is None or on_error == "blank":
                         cells = (answer.label, answer.probability, answer.problem)
                         write({**row, **dict(zip(added, cells, strict=False))})
                 write.flush()
-    return Labelled(done, failed, tuple(problems))
+    return Labelled(done, problems.count, tuple(problems.sentences()))
 
 
 def read_examples(
@@ -225,12 +227,9 @@ def read_examples(
 ) -> Examples:
     """Read items such as `model` takes, and their labels; `check_label` may refuse one by a ValueError."""
     if is_there(source) and Path(source).is_dir():
-        if kind_of(model).items != "image":
-            raise ConfigError(
-                f"{source}: a folder is read as images by class, and this model takes {kind_of(model).items}s; "
-                "name a table, or an encoder of images"
-            )
+        _check_folder(model, source)
         return _from_folder(source, check_label)
+    _check_text(source, "write texts and their labels into a table, such as a CSV file with columns text and label")
     with open_table(source, form) as table:
         return _from_table(table, model, column or kind_of(model).items, label_column, check_label)
 
@@ -259,7 +258,7 @@ def _from_table(
 
 def _read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
     """Read items without their labels."""
-    with _open(source, None, model, option=None) as table:
+    with _open(source, None, model, "write such texts into a file, a line each", option=None) as table:
         column = column or ("text" if table.format == "lines" else kind_of(model).items)
         table.check_column(column, "--text")
         read_item = reader_for(model)
@@ -300,13 +299,15 @@ def _warn_of_descriptions(source: str, described: Collection[str | int], labels:
 
 def _read_rows(table: OpenTable, read: Callable[[dict[str, Any]], Any], what: str) -> list[Any]:
     """What `read` gives for each row; rows that it refuses by a ValueError are named together."""
-    found, problems = [], []
+    found, problems, unknown = [], _Problems(table), _UnknownLabels()
     for line, row in table.rows:
         try:
             found.append(read(row))
+        except UnknownLabelError as error:
+            unknown.add(error, line)
         except ValueError as error:
-            problems.append(f"{table.where(line)}: {error}")
-    _refuse(problems)
+            problems.add(line, str(error))
+    _refuse([*unknown.sentences(table.name, table.where), *problems.sentences()])
     if not found:
         raise DataError(f"{table.name}: holds no {what}")
     return found
@@ -324,7 +325,7 @@ def read_cell(row: dict[str, Any], column: str, read: Callable[[Any], Any]) -> A
 
 def _from_folder(source: str, check_label: Callable[[str | int], None] | None) -> Examples:
     """Read images, one folder a class; a folder without images is warned of."""
-    items, labels, problems = [], [], []
+    items, labels, unknown = [], [], _UnknownLabels()
     classes = files_by_class(FileTree(Path(source)), source)
     if empty := _empty_folders(source, classes):
         shown = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
@@ -337,11 +338,11 @@ def _from_folder(source: str, check_label: Callable[[str | int], None] | None) -
         try:
             if check_label is not None:
                 check_label(label)
-        except ValueError as error:
-            problems.append(f"{source}/{label}: {error}")
+        except UnknownLabelError as error:
+            unknown.add(error, 0)
         items += [f"{source.rstrip('/')}/{name}" for name in names]
         labels += [label] * len(names)
-    _refuse(problems)
+    _refuse(unknown.sentences(source, None))
     return items, list(labels)
 
 
@@ -360,8 +361,71 @@ def _empty_folders(source: str, classes: Collection[str]) -> list[str]:
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        more = [f"and {len(problems) - MOST} more rows"] if len(problems) > MOST else []
-        raise DataError("\n".join([*problems[:MOST], *more]))
+        raise DataError("\n".join(problems))
+
+
+class _Problems:
+    """Rows of a table that cannot be used, those with the same reason together."""
+
+    def __init__(self, table: OpenTable) -> None:
+        self.table = table
+        self.count = 0
+        self.lines: dict[str, list[int]] = {}  # of the first reasons
+
+    def add(self, line: int, reason: str) -> None:
+        """Count a row."""
+        self.count += 1
+        if reason in self.lines or len(self.lines) < MOST:
+            self.lines.setdefault(reason, []).append(line)
+
+    def sentences(self) -> list[str]:
+        """Return a line for each reason, and one for the rows with other reasons than the first."""
+        found = [f"{self.table.where(*lines)}: {reason}" for reason, lines in self.lines.items()]
+        more = self.count - sum(map(len, self.lines.values()))
+        return found + ([f"and {more} more rows"] if more else [])
+
+
+class UnknownLabelError(ValueError):
+    """A label that is none of the known classes."""
+
+    def __init__(self, label: str | int, known: Collection[str | int]) -> None:
+        super().__init__(unknown_name("class", str(label), map(str, known)))
+        self.label = label
+        self.known = known
+
+
+@dataclass
+class _UnknownLabels:
+    """Labels that are none of the known classes, and the rows they stand in."""
+
+    lines: dict[str | int, list[int]] = field(default_factory=dict)
+    first: UnknownLabelError | None = None
+
+    def add(self, error: UnknownLabelError, line: int) -> None:
+        """Note a label and the line it stands on."""
+        self.first = self.first or error
+        self.lines.setdefault(error.label, []).append(line)
+
+    def sentences(self, name: str, where: Callable[..., str] | None) -> list[str]:
+        """Say which labels are unknown, and once which are known; `where` names lines, if there are any."""
+        if self.first is None:
+            return []
+        if len(self.lines) == 1:
+            [(label, lines)] = self.lines.items()
+            place = f"{name}/{label}" if where is None else where(*lines)
+            return [f"{place}: {self.first}; if it is to be a new class, say --new-classes"]
+        names = sorted(map(str, self.first.known))
+        listed = []
+        for label, lines in islice(self.lines.items(), MOST):
+            near = get_close_matches(str(label), names, n=1, cutoff=0.5)
+            notes = [] if where is None else [where(*lines).removeprefix(f"{name}, ")]
+            notes += [f"did you mean {near[0]!r}?"] if near else []
+            listed.append(f"{label!r} ({'; '.join(notes)})" if notes else repr(label))
+        more = [f"and {len(self.lines) - MOST} more"] if len(self.lines) > MOST else []
+        return [
+            f"{name}: {len(self.lines)} labels are unknown: {', '.join(listed + more)}. Known: {', '.join(names)}; if "
+            "they are to be new classes, say --new-classes"
+        ]
 
 
 def reader_for(model: HypersphereClassifier) -> CellReader:
@@ -503,11 +567,27 @@ def _check_free(names: Collection[str], added: Collection[str], where: str) -> N
         raise DataError(f"{where}: there is a {taken[0]!r} already, where the answer would go; rename it")
 
 
+def _check_folder(model: HypersphereClassifier, source: str) -> None:
+    """Refuse a folder where it is not read as images."""
+    if (items := kind_of(model).items) != "image":
+        raise ConfigError(
+            f"{source}: a folder is read as images by class, and this model takes {items}s; name a table, such as "
+            f"FILE.csv with a column {items}, or use an encoder of images"
+        )
+
+
+def _check_text(source: str, advice: str) -> None:
+    """Refuse what is no file and looks like a text, with advice."""
+    if source != "-" and not is_there(source) and "/" not in source and Path(source).suffix.lower() not in SUFFIXES:
+        raise DataError(f"{short(source)}: there is no file of this name; {advice}")
+
+
 @contextmanager
 def _open(
     source: str,
     form: str | None,
     model: HypersphereClassifier,
+    advice: str,
     option: str | None = "--format",
     keep_bad: bool = False,
 ) -> Iterator[OpenTable]:
@@ -519,8 +599,13 @@ def _open(
             yield _images(source, found)
             return
         if is_image(source):
+            if not is_there(source):
+                raise DataError(f"{source}: there is no such image; check the path")
             yield _images(source, [source])
             return
+    if is_there(source) and Path(source).is_dir():
+        _check_folder(model, source)
+    _check_text(source, advice)
     with open_table(source, form, option, keep_bad=keep_bad) as table:
         yield table
 
