@@ -353,7 +353,7 @@ def submit(
     """Answer a hidden test set of FewRel, such as `test_wiki_input-5-1.json`, and write the answers.
 
     The file is one JSON list of whole numbers: for each task, in the order of the input, the place (0 to N - 1) of the
-    predicted class in `meta_train`. The official evaluation compares it with its own list, place by place.
+    predicted class in `meta_train`.
 
     Parameters
     ----------

@@ -105,8 +105,8 @@ def test_a_file_named_as_an_encoder_says_what_is_possible(folder: Path, command:
     assert re.search(words, str(result.exception))
 
 
-def test_the_answers_of_submit_are_what_the_official_evaluation_reads(folder: Path) -> None:
-    """It compares two JSON lists place by place: as many whole numbers as tasks, each 0 to N - 1."""
+def test_the_answers_of_submit_are_a_list_of_whole_numbers_as_its_help_says(folder: Path) -> None:
+    """One JSON list, a place from 0 to N - 1 for each task."""
     from hyperproto.episodes.fewrel_hidden import write_predictions
 
     write_predictions(folder / "pred-5-1.json", [4, 0, 2])

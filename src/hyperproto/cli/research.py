@@ -242,7 +242,7 @@ def submit(
         Path | None, typer.Option(help="Where the answers go (default: pred-N-K.json).", dir_okay=False)
     ] = None,
 ) -> None:
-    """Answer a hidden test set of FewRel and write the file that its evaluation takes.
+    """Answer a hidden test set of FewRel and write the answers to submit.
 
     The file is one JSON list of whole numbers, such as [2, 0, 4]: for each task of the input, in its order, the place
     (0 to N - 1) of the predicted class in meta_train.
