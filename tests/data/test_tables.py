@@ -182,6 +182,6 @@ def test_names_of_columns_are_compared_a_few_times_each(monkeypatch: pytest.Monk
         tables, "_records", lambda *given: ((line, [*map(Cell, cells)]) for line, cells in records(*given))
     )
     names = [f"column {number}" for number in range(2000)]
-    table = tables._csv(iter([",".join(names) + "\n", ",".join("1" for _ in names) + "\n"]), "wide")
+    table = tables._csv(iter([",".join(names) + "\n", ",".join("1" for _ in names) + "\n"]), "wide", keep_bad=False)
     assert [len(row) for _, row in table.rows] == [2000]
     assert len(compared) < 5 * len(names)
