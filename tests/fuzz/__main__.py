@@ -16,7 +16,7 @@ from hyperproto.files import atomic_write
 from hyperproto.progress import progress_bar
 from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import HANG, VERDICTS
-from tests.fuzz.kinds import all_kinds
+from tests.fuzz.kinds import all_kinds, set_seed
 from tests.fuzz.processes import replay_command, run_commands
 from tests.fuzz.runner import Summary, deal, prepare, remove, run_case, run_cases, scratch
 
@@ -30,10 +30,12 @@ def main() -> int:
     parser.add_argument(
         "--kinds", nargs="+", default=[], choices=sorted(all_kinds()), metavar="KIND", help="only these kinds"
     )
+    parser.add_argument("--seed", type=int, help="draw other cases than those that the tests run")
     parser.add_argument("--seconds", type=int, default=HANG, help="a case that takes longer hangs")
     parser.add_argument("--times", action="store_true", help="print the milliseconds of each kind")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts and causes there")
     options = parser.parse_args()
+    set_seed(options.seed)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     root = Path(tempfile.mkdtemp(prefix="fuzz-samples-", dir=scratch()))

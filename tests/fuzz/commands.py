@@ -14,7 +14,7 @@ from unittest.mock import patch
 from tests.fuzz.files import mutate_file, mutate_files
 from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import BadEnd, Outcome, Trial, unclear
-from tests.fuzz.kinds import kind, write_files
+from tests.fuzz.kinds import case_random, kind, write_files
 from tests.fuzz.mutations import extreme_number_text, extreme_string
 
 
@@ -52,7 +52,7 @@ def command(name: str, share: int) -> Callable[[Writer], Writer]:
 
 def draw(number: int, folder: Path, samples: Samples) -> Command:
     """Command line `number`; its files are written to `folder`, where it is to be run."""
-    random = Random(f"command:{number}")
+    random = case_random("command", number)
     names = sorted(COMMANDS)
     [name] = random.choices(names, [COMMANDS[name][1] for name in names])
     made = COMMANDS[name][0](random, folder, samples)
@@ -276,6 +276,14 @@ def reproduce(random: Random, folder: Path, samples: Samples) -> Command:
     words += ["--budget", random.choice(("small", "paper", "x", ""))]
     words += random.choice(([], ["--rows", "all"], ["--rows", ",,"], ["--seeds", _number(random, "2")]))
     return Command([*words, *random.choice(([], ["-o", "training.seed=1"], ["-o", "x"], ["--episodes", "1"]))])
+
+
+@command("demo", 1)
+def demo(random: Random, folder: Path, samples: Samples) -> Command:
+    """Options that the demo refuses, or a folder that it cannot write to: it takes minutes where it runs."""
+    (folder / "file").write_bytes(b"x")
+    words = ["demo", "--out", random.choice(("file", "file/below", "", "a" * 300))]
+    return Command([*words, *random.choice(([], ["--json", "file/x"], ["--nothing"], ["extra"]))], may_write=("file",))
 
 
 @command("recipes", 5)

@@ -22,10 +22,22 @@ class Kind:
 
     def trial(self, number: int, folder: Path, samples: Samples) -> Trial:
         """Case `number`: its input is written below `folder`, and is the same each time."""
-        return self.make(Random(f"{self.name}:{number}"), folder, samples)
+        return self.make(case_random(self.name, number), folder, samples)
 
 
 KINDS: dict[str, Kind] = {}
+_seed = ""  # before the name of each case; "" are the cases that the tests run
+
+
+def set_seed(seed: int | None) -> None:
+    """Draw other cases from now on; None: those that the tests run."""
+    global _seed
+    _seed = "" if seed is None else f"{seed}:"
+
+
+def case_random(name: str, number: int) -> Random:
+    """Return the random numbers of a case: the same each time for one seed."""
+    return Random(f"{_seed}{name}:{number}")
 
 
 def kind(name: str, *covers: str, share: int = 10) -> Callable[[Maker], Maker]:

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -108,6 +109,34 @@ def _call(random: Random, model: HypersphereClassifier, name: str, folder: Path,
 def _saved_and_loaded(model: HypersphereClassifier, folder: Path) -> HypersphereClassifier:
     model.save(folder)
     return HypersphereClassifier.load(folder)
+
+
+@kind("evidence", *(f"HypersphereClassifier.{name}" for name in ("fit", "partial_fit", "forget")), share=60)
+def evidence(random: Random, folder: Path, samples: Samples) -> Trial:
+    """Names and unlabelled rows, good and hostile, with and without examples, refined or not."""
+    refine = random.choice((False, True, "auto"))
+    classes = [*dict.fromkeys(map(str, samples.labels)), "new", 0, None, np.nan, "", extreme_value(random)]
+    rows = hostile_array(random, 4, DIM) if random.random() < 0.5 else QUERIES
+    names: Any = {}
+    for label in random.sample(classes, random.randrange(4)):
+        with suppress(TypeError):  # what cannot be a key
+            names[label] = random.choice((np.ones(DIM), 1e4 * np.ones(DIM), hostile_array(random, 1, DIM), "a text"))
+    names = random.choice((None, names, names, [np.ones(DIM)], 3))
+    unlabelled = random.choice((None, rows, rows, hostile_array(random, 4, DIM)))
+    transform = random.choice(("unit", "none", "center-unit"))
+    alone = random.random() < 0.2
+
+    def run() -> None:
+        model = HypersphereClassifier(feature_transform=transform, refine=refine)
+        examples = (None, None) if alone else (samples.vectors, samples.labels)
+        model.fit(*examples, names=names, unlabelled=unlabelled)
+        look_at(model, QUERIES, "evidence")
+        model.partial_fit(samples.vectors[:2], samples.labels[:2], unlabelled=unlabelled)
+        if unlabelled is not None:
+            model.forget(unlabelled, [None] * len(unlabelled))
+        look_at(model, QUERIES, "evidence, changed")
+
+    return Trial(run, SKLEARN, words=f"refine={refine} {transform}, names {names!r:.60}")
 
 
 @kind("scales", "HypersphereClassifier.fit", "HypersphereClassifier.predict", share=60)
