@@ -147,6 +147,7 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "encoders/pretrained.py": {"text"},
     "encoders/word_vectors.py": {"glove"},
     "estimators/onnx_export.py": {"onnx"},
+    "data/table_output.py": {"glove"},  # Parquet, likewise
     "data/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "reports/comparison.py": {"plots"},
     "reports/diagnosis_figure.py": {"plots"},

@@ -41,7 +41,7 @@ def test_every_way_to_the_terminal_escapes(capsys: pytest.CaptureFixture[str], m
 def test_labels_and_texts_in_fit_add_and_diagnose(tmp_path: Path, bert: str) -> None:
     labels = [RED if label == "court" else label for label in LABELS]
     texts = [f"{text} {RED}" for text in TEXTS]
-    texts[0] = f"paris city in a river {RED}"  # looks mislabelled
+    texts[0] = f"paris city in a river  {RED}"  # looks mislabelled
     file = table(tmp_path / "examples.jsonl", {"text": texts, "label": labels})
     printed = run("fit", file, "--encoder", bert, "--out", tmp_path / "model")
     assert f"3 in the smallest class ({SHOWN})" in printed

@@ -422,6 +422,8 @@ def test_pipelines_without_routing_take_them_by_the_name_of_the_step() -> None:
         ({}, {"names": [1, 2]}, DataError, "names is a list; give a mapping from labels to vectors"),
         ({}, {"names": {None: [1.0]}}, DataError, r"names has a label None \(NoneType\); one is a string or a number"),
         ({}, {"names": {"a": "card"}}, DataError, "the name of 'a' is 'card'; here a name is a vector of numbers"),
+        ({}, {"names": {"a": [10**400]}}, DataError, "the name of 'a' is .1000.*; here a name is a vector of numbers"),
+        ({}, {"unlabelled": [[10**400, 0]]}, DataError, "unlabelled holds a number that is too large for float64"),
         ({}, {"names": {"a": [np.nan] * DIM}}, DataError, "the name of 'a' holds a number that is not finite"),
         ({}, {"names": {"a": [1.0] * 3}}, DataError, r"is an array of shape \(3,\); a name is a vector of 12 numbers"),
         ({}, {"unlabelled": ROWS[:, :3]}, DataError, "unlabelled rows have 3 numbers, and the examples 12; only those"),

@@ -114,7 +114,7 @@ def _saved_and_loaded(model: HypersphereClassifier, folder: Path) -> Hypersphere
 @kind("evidence", *(f"HypersphereClassifier.{name}" for name in ("fit", "partial_fit", "forget")), share=60)
 def evidence(random: Random, folder: Path, samples: Samples) -> Trial:
     """Names and unlabelled rows, good and hostile, with and without examples, refined or not."""
-    refine = random.choice((False, True, "auto"))
+    refine: Any = random.choice((False, True, "auto"))
     classes = [*dict.fromkeys(map(str, samples.labels)), "new", 0, None, np.nan, "", extreme_value(random)]
     rows = hostile_array(random, 4, DIM) if random.random() < 0.5 else QUERIES
     names: Any = {}

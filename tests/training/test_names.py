@@ -12,6 +12,7 @@ from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import evaluate_contenders
 from hyperproto.recipes import Recipe
+from hyperproto.registry import trust
 from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.resolve import resolve
 from hyperproto.training.selection import encoder_source, run_source, select
@@ -76,6 +77,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 def recipe_of(path: Path, data: str, encoder: str, names: str, steps: int = 4, val: str = "val") -> Recipe:
     method = path / "named.py"
     method.write_text(METHOD)
+    trust(method)
     recipe = path / "named.toml"
     recipe.write_text(RECIPE.format(data=data, encoder=encoder, method=method, names=names, steps=steps, val=val))
     return load_recipe(str(recipe))

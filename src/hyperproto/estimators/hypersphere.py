@@ -9,6 +9,7 @@ from numbers import Real
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -660,9 +661,12 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _others(self, rows: Any, reset: bool) -> Floats:
         """Check unlabelled rows; their width is looked at beside that of the examples."""
-        found: Floats = check_array(
-            check_rows(rows, "unlabelled"), dtype=FLOATS, input_name="unlabelled", estimator=self
-        )
+        try:
+            found: Floats = check_array(
+                check_rows(rows, "unlabelled"), dtype=FLOATS, input_name="unlabelled", estimator=self
+            )
+        except OverflowError:  # a whole number of more than 308 digits
+            raise DataError("unlabelled holds a number that is too large for float64; scale the rows") from None
         return found
 
     def _name_vectors(self, names: Any, labels: Sequence[Any]) -> tuple[dict[Any, Floats], Collection[Any]]:
@@ -677,8 +681,10 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             check_name_label(label)
             try:
                 found = np.asarray(vector, dtype=np.float64)
-            except (TypeError, ValueError):
-                raise DataError(f"the name of {label!r} is {vector!r}; here a name is a vector of numbers") from None
+            except (TypeError, ValueError, OverflowError):
+                raise DataError(
+                    f"the name of {label!r} is {short(vector)}; here a name is a vector of numbers, as float64 has"
+                ) from None
             if not np.isfinite(found).all():
                 raise DataError(f"the name of {label!r} holds a number that is not finite; give another vector")
             vectors[label] = found
