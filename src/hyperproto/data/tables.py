@@ -26,7 +26,7 @@ LONGEST = 1 << 30  # characters of a cell; Python's own limit is short for a tex
 
 
 class BadRow(dict[str, Any]):
-    """What could be read of a row that is damaged, and what is wrong with it."""
+    """Cells of a damaged row that could be read, and what is wrong with it."""
 
     def __init__(self, cells: Iterable[tuple[str, Any]], problem: str) -> None:
         super().__init__(cells)

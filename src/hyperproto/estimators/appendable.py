@@ -108,7 +108,7 @@ class RowIndex:
 
 
 def equal_rows(kept: Floats, row: Floats) -> Indices:
-    """Where `row` is found in `kept` (n, D), the nearest first."""
+    """Return the places of `row` in `kept` (n, D), the nearest first."""
     away = kept - row
     distance2 = np.vecdot(away, away)
     same = np.flatnonzero(distance2 <= SAME**2 * (row @ row))
