@@ -21,7 +21,7 @@ from tests.fuzz.commands import COMMANDS, Command, draw, judged
 from tests.fuzz.files import BY_SUFFIX, mutate_file
 from tests.fuzz.inputs import Samples
 from tests.fuzz.judge import Enough, Outcome, Silent, Trial, check_probabilities, judge, unclear
-from tests.fuzz.kinds import all_kinds
+from tests.fuzz.kinds import all_kinds, set_seed
 from tests.fuzz.mutations import extreme_value, mutate_bytes, mutate_json
 from tests.fuzz.processes import run_commands
 from tests.fuzz.runner import deal, run_case, run_cases
@@ -282,3 +282,25 @@ def test_any_head_of_a_model_is_refused_in_words(tmp_path_factory: Any, value: A
     (folder / "model.json").write_text(json.dumps(value))
     with pytest.raises(hyperproto.DataError, match=re.escape("model.json")):
         hyperproto.load_classifier(folder)
+
+
+FOUND = [  # by other seeds than that of the tests: each was a traceback
+    (101, "tagger:50"),
+    (202, "tagger:120"),
+    (101, "predict-jsonl:120"),
+    (101, "text-tables:641"),
+    (202, "npz-evaluate:140"),
+    (101, "text-items:21"),
+    (202, "checkpoint:44"),
+]
+
+
+@pytest.mark.parametrize(("seed", "case"), FOUND)
+def test_what_other_seeds_found_is_refused_in_words(seed: int, case: str, samples: Samples, tmp_path: Path) -> None:
+    set_seed(seed)
+    try:
+        name, _, number = case.partition(":")
+        outcome = run_case(name, int(number), tmp_path, samples)
+    finally:
+        set_seed(None)
+    assert outcome.good, outcome.detail

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -59,6 +60,7 @@ def read_array(arrays: Npz, name: str, rows: NDArray[np.bool_] | None = None) ->
     with _member(arrays, name) as (file, shape, by_column, dtype):
         if rows is None or by_column or len(shape) < 2 or shape[0] != len(rows):
             whole: NDArray[Any] = arrays[name]
+            _check_characters(whole, name)
             return whole if rows is None or len(whole) != len(rows) else whole[rows]
         kept = np.empty((int(rows.sum()), *shape[1:]), dtype)
         read = done = 0
@@ -67,6 +69,14 @@ def read_array(arrays: Npz, name: str, rows: NDArray[np.bool_] | None = None) ->
             kept[done : done + len(chosen)] = chosen
             read, done = read + len(block), done + len(chosen)
         return kept
+
+
+def _check_characters(array: NDArray[Any], name: str) -> None:
+    """Refuse strings with numbers that stand for no character, of which Python can make no text."""
+    if array.dtype.kind == "U" and array.size:
+        numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if int(numbers.max()) > sys.maxunicode:
+            raise ValueError(f"{name} holds numbers that stand for no character")
 
 
 def _blocks(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> Iterator[NDArray[Any]]:

@@ -135,5 +135,5 @@ class Pool:
             digest.update(np.ascontiguousarray(self.items).reshape(-1).view(np.uint8).data)
         else:
             for item in self.items:
-                digest.update(json.dumps(item, sort_keys=True, ensure_ascii=False).encode())
+                digest.update(json.dumps(item, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()[:16]

@@ -244,7 +244,8 @@ class _Parquet(RowWriter):
         from pyarrow import parquet
 
         self.name, self.schema = name, schema
-        self.writer = parquet.ParquetWriter(file, schema)
+        with _problems_named(name):
+            self.writer = parquet.ParquetWriter(file, schema)
         self.rows: list[Row] = []
 
     def __call__(self, row: Row) -> None:

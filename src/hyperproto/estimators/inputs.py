@@ -8,6 +8,7 @@ Frames and columns are recognised by their methods; none of their packages is im
 """
 
 from collections.abc import Mapping
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,10 @@ def item_list(X: Any, name: str, kind: str) -> list[Any]:
         return [row[0] for row in X]
     if len(shape) != 1:
         raise DataError(f"{name} has shape {shape}; give one {kind} a row: a list of {kind}s, or one column")
-    return list(X)
+    try:
+        return list(X)
+    except TypeError:
+        raise DataError(f"{name} is {short(X)} ({type(X).__name__}); give a list of {kind}s") from None
 
 
 def refuse_mapping(given: Any, name: str) -> None:

@@ -66,7 +66,14 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         sizes = sorted({part.shape[1] for part in parts})
         if len(sizes) > 1:
             raise DataError(f"{network.identity['name']} returned vectors of {sizes[0]} and of {sizes[-1]} numbers")
-        return np.concatenate(parts) if parts else np.empty((0, network.size or 0), np.float32)
+        found = np.concatenate(parts) if parts else np.empty((0, network.size or 0), np.float32)
+        if not np.isfinite(found).all():
+            row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+            raise DataError(
+                f"{network.identity['name']} gives {name}[{row}] a vector that is not finite; its weights are damaged "
+                "or too large: get it again, or choose another encoder"
+            )
+        return found
 
     @property
     def identity(self) -> dict[str, Any]:

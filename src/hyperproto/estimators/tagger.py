@@ -22,7 +22,7 @@ from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
 from hyperproto.estimators.storage import AGAIN, identity_problems, model_lock, read_checked
-from hyperproto.files import atomic_write, json_checksum
+from hyperproto.files import atomic_write, is_utf8, json_checksum
 from hyperproto.registry import Trust, TrustError, trust_names
 from hyperproto.registry import trust as trust_files
 
@@ -322,6 +322,11 @@ def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "S
     """Where vectors come from: a run, or an encoder by its name (that of `before`); the examples are training data."""
     from hyperproto.training.selection import encoder_source, run_source
 
+    if not isinstance(tagger.encoder, str | PathLike):
+        raise ConfigError(
+            f"encoder {tagger.encoder!r} ({type(tagger.encoder).__name__}) will not do; give the name of an encoder or "
+            "the folder of a run"
+        )
     folder = run_folder(tagger.encoder)
     if folder is not None:
         source = run_source(str(folder), examples)
@@ -431,5 +436,9 @@ def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
         for place, word in enumerate(sentences[-1]):
             if not isinstance(word, str) or not word:
                 raise DataError(f"{name}[{row}][{place}] is {word!r}; each of the {words} is a string, and not empty")
+            if not is_utf8(word):
+                raise DataError(
+                    f"{name}[{row}][{place}] is {word!r}, which holds half a character; correct or remove it"
+                )
         sentences[-1] = [str(word) for word in sentences[-1]]  # NumPy's strings are str, but no plain ones
     return sentences
