@@ -434,7 +434,7 @@ def test_other_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TextEncoder, "chunk", 4)
     with pytest.raises(DataError, match=r"callable .* returned vectors of 1 and of 4 numbers"):
         TextEncoder(lambda texts: np.zeros((len(texts), len(texts)))).transform(TEXTS)
-    with pytest.raises(DataError, match=r"gives X\[0\] a vector that is not finite; its weights are damaged or too large"):
+    with pytest.raises(DataError, match=r"gives X\[0\] a vector that is not finite; its weights"):
         FewShotTextClassifier(encoder=lambda texts: np.full((len(texts), 2), np.nan)).fit(TEXTS, LABELS)
 
 
