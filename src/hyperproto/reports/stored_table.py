@@ -193,7 +193,9 @@ def _of_rows(table: PaperTable, rows: Sequence[Mapping[str, Any]]) -> Iterator[M
             label = fits.get(row["scored_by"], row["scored_by"])
             if paper is not None and (row["scored_by"] in fits or row["scored_by"] == recipe.method.name):
                 run = f"{name}, {row['steps']:,} steps"
-                note = f"trained for as much CPU time as the other rows of leaderboard-relations.md; saw {row['saw']}"
+                minutes = row["cpu_minutes"]
+                took = "CPU time not measured" if minutes is None else f"{minutes:.1f} CPU minutes of training"
+                note = f"{took} (leaderboard-relations.md); saw {row['saw']}"
                 yield Measured(paper.method, paper.backbone, run, note, label, column, cell)
         elif paper is not None and _is_shown(row, recipe):
             yield Measured(paper.method, paper.backbone, name, paper.note, _scored_by(row), column, cell)
