@@ -1,6 +1,6 @@
 """What the paper's gain is made of: one thing changed in training at a time, every encoder scored by every closed form.
 
-    python -m hyperproto.studies.ablation fewrel --seeds 0 1 2 --json results/fewrel-cnn-ablation.json
+    python -m research.ablation fewrel --seeds 0 1 2 --json results/fewrel-cnn-ablation.json
 
 trains what is not there yet (each variant and seed has a folder below runs/, and a killed run goes on) and scores all
 on the same episodes. `fewrel-held-out` keeps 16 of the training relations to score on: what is chosen is chosen there.
@@ -22,9 +22,10 @@ from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_conte
 from hyperproto.files import atomic_write
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.progress import progress_bar
-from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.studies.result_files import write_results
 from hyperproto.training import load_recipe, train
 from hyperproto.training.selection import run_source, select
+from research import command_of
 
 STORED = ["method.centers=stored", "episodes.shot=0", "episodes.query=10"]  # a step reads as many items as the others
 PLAIN = ["method.radius_distance=plain"]
@@ -205,7 +206,7 @@ def _title(row: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, score, show, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.ablation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.ablation", description=__doc__)
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--variants", type=int, nargs="+", default=list(range(len(TRAINED))), help="rows of TRAINED")

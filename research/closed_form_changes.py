@@ -1,6 +1,6 @@
 """Two changes of the closed form `bayes`, as methods: tried, measured, and not adopted (results/relations.md).
 
-    file=src/hyperproto/studies/closed_form_changes.py
+    file=research/closed_form_changes.py
     hyperproto compare --data fewrel --split val_wiki --encoder relation-transformer:minilm --transform unit \\
         --method hyperproto --method $file:ShrunkByClasses --method $file:Predictive --fit bayes --shot 1 --shot 5
 """

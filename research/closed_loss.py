@@ -1,6 +1,6 @@
 """Does a loss that goes through the closed form make a better encoder than ProtoNet's? Both tuned alike.
 
-    python -m hyperproto.studies.closed_loss glyphs --seeds 0 1 2 --json results/glyphs-closed-loss.json
+    python -m research.closed_loss glyphs --seeds 0 1 2 --json results/glyphs-closed-loss.json
 
 Two losses, each trained on 5 shots and on shots of a class's own, 1 to 10: four arms, so that what the loss gives is
 told from what the shots give. Each arm tries a few settings in short runs, scored on classes that are not reported: the
@@ -18,10 +18,10 @@ from statistics import fmean
 from typing import Any
 
 from hyperproto.regions import PRIOR_RATIO
-from hyperproto.studies import ablation
-from hyperproto.studies.ablation import HELD_OUT, STUDIES, UNEQUAL, ClosedForm, Study
-from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.studies.result_files import write_results
 from hyperproto.training import load_recipe
+from research import ablation, command_of
+from research.ablation import HELD_OUT, STUDIES, UNEQUAL, ClosedForm, Study
 
 FORMS: list[ClosedForm] = [form for form in ablation.CLOSED_FORMS if form[1] in ("point", "unbiased", "bayes")]
 TEMPERATURES = (1 / 3, 1.0, 3.0)  # of the recipe's own
@@ -140,7 +140,7 @@ def choose(plan: Plan, arm: Arm, episodes: int) -> tuple[Setting, list[dict[str,
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Choose, train, score, show, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.closed_loss", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.closed_loss", description=__doc__)
     parser.add_argument("study", choices=PLANS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=2000, help="reported; settings are chosen on 400")

@@ -1,6 +1,6 @@
-"""Every number of `studies.entity_grid` as one page.
+"""Every number of `research.entity_grid` as one page.
 
-python -m hyperproto.reports.entities_page results > results/few-nerd.md
+python -m research.entities_page results > results/few-nerd.md
 """
 
 import sys
@@ -44,7 +44,7 @@ def page(folder: Path) -> str:
         "",
         "In per cent, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev for",
         "each method (the files `-choices`). What it comes to: [entities.md](entities.md). Made by",
-        "`python -m hyperproto.reports.entities_page results > results/few-nerd.md`.",
+        "`python -m research.entities_page results > results/few-nerd.md`.",
     ]
     for file in sorted(folder.glob("fewnerd-*.json")):
         content = read_json(file)

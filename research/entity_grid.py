@@ -1,7 +1,7 @@
 """Few-NERD, every method with three decisions: settings chosen on dev (`choose`), reported on test (`report`).
 
-    python -m hyperproto.studies.entity_grid choose --encoder minilm --json CHOICES
-    python -m hyperproto.studies.entity_grid report --encoder minilm --choices CHOICES --json FILE
+    python -m research.entity_grid choose --encoder minilm --json CHOICES
+    python -m research.entity_grid report --encoder minilm --choices CHOICES --json FILE
 
 A method labels word by word (`words`), by the best path through a sentence (`path`), or by that and what the training
 data say of O (`path, O`). Transform, temperature and the weight of O are chosen for each by the mean F1 of two kinds of
@@ -27,8 +27,9 @@ from hyperproto.episodes import Episode, GreedySampler, episodes_hash
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes, tag_alike
 from hyperproto.files import read_json
 from hyperproto.problems import Tags, paired_difference, span_errors, tagged_metrics
-from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.studies.result_files import write_results
 from hyperproto.training.selection import Source, encoder_source, run_source, select
+from research import command_of
 
 DATA = "fewnerd"
 CASES: list[tuple[str, str, dict[str, float]]] = [
@@ -181,9 +182,7 @@ def _episodes(pool: Pool, way: int, shot: int, number: int, seed: int, least_spa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, saying every row, and write JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m hyperproto.studies.entity_grid", description="Methods that label words."
-    )
+    parser = argparse.ArgumentParser(prog="python -m research.entity_grid", description="Methods that label words.")
     parser.add_argument("step", choices=("choose", "report"))
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--encoder", help="a ready encoder, such as minilm")

@@ -1,11 +1,11 @@
 """A leaderboard of few-shot methods: each tuned alike, trained for the same CPU time, on one encoder.
 
-    python -m hyperproto.studies.leaderboard relations tune protonet hyperproto gnn snail-5shot --minutes 2
-    python -m hyperproto.studies.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
-    python -m hyperproto.studies.leaderboard relations train protonet --track minilm --minutes 25
-    python -m hyperproto.studies.leaderboard relations score --episodes 2000 --few mlman=300 \\
+    python -m research.leaderboard relations tune protonet hyperproto gnn snail-5shot --minutes 2
+    python -m research.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
+    python -m research.leaderboard relations train protonet --track minilm --minutes 25
+    python -m research.leaderboard relations score --episodes 2000 --few mlman=300 \\
         --json results/leaderboard-relations.json
-    python -m hyperproto.studies.leaderboard images train matchingnet imp relationnet --track omniglot
+    python -m research.leaderboard images train matchingnet imp relationnet --track omniglot
 
 A track is an encoder and the data that it is trained on. `tune` trains four pairs of learning rate and temperature,
 each the recipe's own or three times that, measures them on classes that are not reported (of relations, 16 held out of
@@ -34,9 +34,12 @@ from hyperproto.methods import METHODS
 from hyperproto.progress import Show, progress_bar
 from hyperproto.recipes import Recipe, read_rows, run_name
 from hyperproto.registry import keywords
-from hyperproto.studies.equal_time import TIMING, OnShare, Plan
-from hyperproto.studies.leaderboard_page import page
-from hyperproto.studies.leaderboard_scores import (
+from hyperproto.studies.result_files import write_results
+from hyperproto.training import Run, load_recipe
+from research import command_of
+from research.equal_time import TIMING, OnShare, Plan
+from research.leaderboard_page import page
+from research.leaderboard_scores import (
     BASE,
     QUERY,
     SEED,
@@ -50,8 +53,6 @@ from hyperproto.studies.leaderboard_scores import (
     columns_of,
     entries,
 )
-from hyperproto.studies.result_files import command_of, write_results
-from hyperproto.training import Run, load_recipe
 
 FACTORS = (1.0, 3.0)  # of a recipe's learning rates, and of its temperature
 PAIR = ("rate", "temperature")
@@ -201,7 +202,7 @@ def _note(study: Study, found: dict[str, Any]) -> None:
         key = found["track"], found["row"]
         rows = [row for row in _choices(study) if (row["track"], row["row"]) != key] + [found]
         rows.sort(key=lambda row: (row["track"], row["row"]))
-        command = f"python -m hyperproto.studies.leaderboard {study.title.lower()} tune ROW ..."
+        command = f"python -m research.leaderboard {study.title.lower()} tune ROW ..."
         write_results(study.choices, {"command": command, "results": rows})
 
 
@@ -341,7 +342,7 @@ def _shown(show: Show, row: str, number: int, count: int) -> OnShare:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Tune, train or score."""
     parser = argparse.ArgumentParser(
-        prog="python -m hyperproto.studies.leaderboard",
+        prog="python -m research.leaderboard",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

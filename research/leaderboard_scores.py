@@ -20,9 +20,9 @@ from hyperproto.methods import Method
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.problems.intervals import or_none
 from hyperproto.recipes import Recipe, parse
-from hyperproto.studies.equal_time import TIMING, is_finished
 from hyperproto.training import Run
 from hyperproto.training.selection import run_source, select
+from research.equal_time import TIMING, is_finished
 
 Shot = int | list[int]
 Column = tuple[str, int, Shot]  # split, way, shots

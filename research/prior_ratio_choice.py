@@ -1,6 +1,6 @@
 """Which prior_ratio a trained encoder wants: measured on its validation classes, tuned on them, or the default 4.
 
-    python -m hyperproto.studies.prior_ratio_choice RUN --split test --json FILE
+    python -m research.prior_ratio_choice RUN --split test --json FILE
 
 `RUN` is a trained run; its validation classes give the measured ratios (in the space as it is, and whitened) and the
 tuned one (the best of GRID by the mean accuracy of five kinds of episodes). Then all are scored on another split.
@@ -20,9 +20,10 @@ from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
-from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.studies.result_files import write_results
 from hyperproto.training import Run
 from hyperproto.training.selection import run_source, select
+from research import command_of
 
 GRID = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 UNEQUAL = [1, 1, 2, 5, 20]
@@ -61,7 +62,7 @@ def measured(run: str, pool: Pool, transform: str) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, tune, report, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.prior_ratio_choice", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.prior_ratio_choice", description=__doc__)
     parser.add_argument("run")
     parser.add_argument("--data", help="default: what the run was trained on")
     parser.add_argument("--split", required=True, help="what is reported")

@@ -1,6 +1,6 @@
 """Tables of the paper with every number of ours that `results` holds, whether or not its runs are still there.
 
-    python -m hyperproto.reports.stored_table table2
+    python -m research.stored_table table2
 
 writes results/table2.md and results/table2.json, in the form of `hyperproto report`. Four kinds of files are read:
 those of `compare` (rows that name a run), of `report` and `reproduce` (tables), of a leaderboard (rows that name a
@@ -89,7 +89,7 @@ def stored_table(name: str, folder: Path) -> dict[str, Any]:
         printed |= {"note": published.note, "percent": published.numbers}
         rows.append({"published": printed, "ours": ours})
     return {
-        "command": f"python -m hyperproto.reports.stored_table {name}",
+        "command": f"python -m research.stored_table {name}",
         "table": name,
         "title": table.title,
         "metric": table.metric,

@@ -1,6 +1,6 @@
 """Run one of the seven studies of intents.
 
-    python -m hyperproto.studies.intents accuracy --data hwu64 --json results/intents-hwu64.json
+    python -m research.intents accuracy --data hwu64 --json results/intents-hwu64.json
 
 Supports are drawn from the training texts; all texts of the test split are classified, all classes at once
 (`vacuous` takes some of the classes, too). `knowledge`, if it writes a file, goes on where it was killed.
@@ -19,15 +19,16 @@ from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
-from hyperproto.studies.intents.accuracy import accuracy, constants
-from hyperproto.studies.intents.calibration import calibration
-from hyperproto.studies.intents.knowledge import NO_SHOTS, knowledge, values_of
-from hyperproto.studies.intents.open_set import coverage, outside, vacuous
-from hyperproto.studies.intents.pools import POOLS
-from hyperproto.studies.intents.supports import MOST, SHOTS, Supports
-from hyperproto.studies.intents.texts import NAMES, load_intents
-from hyperproto.studies.journal import Journal
-from hyperproto.studies.result_files import command_of, write_results
+from hyperproto.studies.result_files import write_results
+from research import command_of
+from research.intents.accuracy import accuracy, constants
+from research.intents.calibration import calibration
+from research.intents.knowledge import NO_SHOTS, knowledge, values_of
+from research.intents.open_set import coverage, outside, vacuous
+from research.intents.pools import POOLS
+from research.intents.supports import MOST, SHOTS, Supports
+from research.intents.texts import NAMES, load_intents
+from research.journal import Journal
 
 STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
     study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration, knowledge)
@@ -38,7 +39,7 @@ PLAIN = ("log_loss", "set_size", "expected_set_size")  # no shares
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run, show a table, and write JSON if asked to."""
-    parser = argparse.ArgumentParser(prog="python -m hyperproto.studies.intents", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.intents", description=__doc__)
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--data", choices=NAMES, required=True)
     parser.add_argument("--split", choices=("test", "valid"), default="test", help="what is classified")

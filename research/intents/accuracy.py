@@ -11,11 +11,11 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 from hyperproto import HypersphereClassifier
-from hyperproto.studies.intents.classifiers import OURS, Candidate, candidates
-from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.supports import Supports
-from hyperproto.studies.intents.texts import Intents
 from hyperproto.transforms import TRANSFORMS
+from research.intents.classifiers import OURS, Candidate, candidates
+from research.intents.over_draws import OverDraws
+from research.intents.supports import Supports
+from research.intents.texts import Intents
 
 REFERENCE = (OURS, "unit")
 RATIOS = (1.0, 2.0, 4.0, 8.0, 16.0)

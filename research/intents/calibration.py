@@ -10,10 +10,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from hyperproto import HypersphereClassifier
-from hyperproto.studies.intents.classifiers import EXACT, Labels, SupportTransform, folds, logistic
-from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.supports import Supports
-from hyperproto.studies.intents.texts import Intents
+from research.intents.classifiers import EXACT, Labels, SupportTransform, folds, logistic
+from research.intents.over_draws import OverDraws
+from research.intents.supports import Supports
+from research.intents.texts import Intents
 
 BINS = 15
 REFERENCE = ("hypersphere, temperature fitted",)

@@ -19,14 +19,14 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError
 from hyperproto.regions.sphere import Refine
-from hyperproto.studies.intents.calibration import errors
-from hyperproto.studies.intents.classifiers import EXACT
-from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.pools import situation
-from hyperproto.studies.intents.setfit import SetFit
-from hyperproto.studies.intents.supports import UNEQUAL, Supports
-from hyperproto.studies.intents.texts import Intents
-from hyperproto.studies.journal import Journal, Measured
+from research.intents.calibration import errors
+from research.intents.classifiers import EXACT
+from research.intents.over_draws import OverDraws
+from research.intents.pools import situation
+from research.intents.setfit import SetFit
+from research.intents.supports import UNEQUAL, Supports
+from research.intents.texts import Intents
+from research.journal import Journal, Measured
 
 NO_SHOTS = "0"
 SETFIT = "SetFit"

@@ -12,11 +12,11 @@ from sklearn.pipeline import make_pipeline
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError
-from hyperproto.studies.intents.classifiers import CosinePrototypes, SupportTransform, logistic
-from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.supports import Supports, some_classes
-from hyperproto.studies.intents.texts import Intents
 from hyperproto.transforms import TRANSFORMS
+from research.intents.classifiers import CosinePrototypes, SupportTransform, logistic
+from research.intents.over_draws import OverDraws
+from research.intents.supports import Supports, some_classes
+from research.intents.texts import Intents
 
 NOMINAL = (0.8, 0.9, 0.95)  # coverages asked for
 KINDS: dict[str, dict[str, bool]] = {

@@ -1,6 +1,6 @@
 """Every number of the study of intents as one page.
 
-python -m hyperproto.reports.intents_page results > results/intents.md
+python -m research.intents.page results > results/intents.md
 """
 
 import sys
@@ -32,7 +32,7 @@ def page(folder: Path) -> str:
         "over draws of the support. Bold: the best of a column, the paired 95 % interval over the draws against every",
         "other row leaving out 0. Italic: tied for the best, since such an interval holds 0. The files named hold each",
         "draw, intervals and the hashes of the supports. What it comes to: [estimators.md](estimators.md). Made by",
-        "`python -m hyperproto.reports.intents_page results > results/intents.md`.",
+        "`python -m research.intents.page results > results/intents.md`.",
     ]
     for file in sorted(folder.glob("intents-*.json")):
         lines += ["", *section(file)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.studies.intents.supports import some_classes
+from research.intents.supports import some_classes
 
 POOLS = ("all", "strangers", "few-known", "absent", "unequal", "by-name")
 FEW = 5  # classes of `few-known`

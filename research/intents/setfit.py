@@ -1,7 +1,7 @@
 """SetFit beside our classifiers, in an environment of its own, since it is no dependency of ours.
 
 python -m venv setfit && setfit/bin/pip install -c constraints.txt torch setfit
-python -m hyperproto.studies.intents knowledge --data hwu64 --shots 2 8 --draws 3 --setfit setfit/bin/python
+python -m research.intents knowledge --data hwu64 --shots 2 8 --draws 3 --setfit setfit/bin/python
 """
 
 import json

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hyperproto.problems.intervals import Difference, Mark, best_marks, best_of_draws, paired_difference
-from hyperproto.reports.intents_page import accuracy_cells, marked
-from hyperproto.studies import leaderboard
-from hyperproto.studies.leaderboard_page import page
+from research import leaderboard
+from research.intents.page import accuracy_cells, marked
+from research.leaderboard_page import page
 from tests.docs.markdown import read, section, tables
 
 UNEQUAL = [1, 1, 2, 5, 20]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperproto.studies import ablation
 from hyperproto.training import load_recipe
+from research import ablation
 
 SMALL = ["encoder.filters=4", "training.steps=2", "training.validate_every=2", "validation.episodes=4"]
 
@@ -31,7 +31,7 @@ def test_the_glyphs_in_small(small: None, tmp_path: Path, capsys: pytest.Capture
     command = ["glyphs", "--seeds", "0", "1", "--variants", "0", "2", "--episodes", "6", "--json", "found.json"]
     ablation.main(command)
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["command"] == "python -m hyperproto.studies.ablation " + " ".join(command)
+    assert found["command"] == "python -m research.ablation " + " ".join(command)
     trained = {(row["trained"], row["temperature"]) for row in found["results"]}
     assert len(trained) == 3  # the plain start is not trained at temperature 1
     assert len(found["results"]) == 3 * len(ablation.CLOSED_FORMS)

@@ -10,8 +10,8 @@ import torch
 from hyperproto.methods import Task
 from hyperproto.methods.hyperproto import HyperProto
 from hyperproto.regions import Sphere
-from hyperproto.studies.closed_form_changes import Predictive, ShrunkByClasses
 from hyperproto.testing import check_method
+from research.closed_form_changes import Predictive, ShrunkByClasses
 from tests.equations.test_bayes_equation import naive_bayes
 
 SHOTS = (1, 2, 5, 9)

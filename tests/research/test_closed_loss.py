@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto.studies import ablation, closed_loss
-from hyperproto.studies.closed_loss import ARMS, PLANS, Arm, Plan, Setting
 from hyperproto.training import load_recipe
+from research import ablation, closed_loss
+from research.closed_loss import ARMS, PLANS, Arm, Plan, Setting
 
 PROTONET, CLOSED = Arm("protonet", (5, 5)), Arm("hyperproto-closed", (1, 10))
 
@@ -63,7 +63,7 @@ def test_the_glyphs_in_small(
     command = ["glyphs", "--seeds", "0", "1", "--episodes", "6", "--json", "found.json"]
     closed_loss.main(command)
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["command"] == "python -m hyperproto.studies.closed_loss " + " ".join(command)
+    assert found["command"] == "python -m research.closed_loss " + " ".join(command)
     assert len(found["tried"]) == 4 + 5
     assert [(row["trained"], row["closed_form"]) for row in found["results"]] == [
         (arm.title, form) for arm in (PROTONET, CLOSED) for form in ("point", "unbiased", "bayes")

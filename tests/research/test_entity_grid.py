@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto.studies import entity_grid
 from hyperproto.studies.measure import Selection, Tasks, measure
+from research import entity_grid
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 
@@ -33,7 +33,7 @@ def test_what_is_chosen_and_reported_is_what_the_commands_measure(data: str, tmp
     rows = content["results"]
     assert (content["split"], content["command"]) == (
         "dev",
-        f"python -m hyperproto.studies.entity_grid choose --encoder tiny-words --json {choices}",
+        f"python -m research.entity_grid choose --encoder tiny-words --json {choices}",
     )
     assert len(rows) == (3 + 2 + 3 + 3) * (1 + 2 * 3)  # transforms, then ways to decide
     for row in rows[5:7]:  # a path, with and without O

@@ -16,10 +16,10 @@ from hyperproto import HypersphereClassifier
 from hyperproto.data import open_pool
 from hyperproto.encoders import make_encoder
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.studies.intents import __main__ as program
-from hyperproto.studies.intents.accuracy import accuracy
-from hyperproto.studies.intents.calibration import BINS, expected_calibration_error
-from hyperproto.studies.intents.classifiers import (
+from research.intents import __main__ as program
+from research.intents.accuracy import accuracy
+from research.intents.calibration import BINS, expected_calibration_error
+from research.intents.classifiers import (
     BASELINES,
     TWINS,
     CosinePrototypes,
@@ -29,13 +29,13 @@ from hyperproto.studies.intents.classifiers import (
     folds,
     searched_discriminant,
 )
-from hyperproto.studies.intents.knowledge import knowledge, soft_prototypes
-from hyperproto.studies.intents.open_set import by_warning, foretold, separation, vacuous
-from hyperproto.studies.intents.over_draws import OverDraws
-from hyperproto.studies.intents.pools import POOLS, situation
-from hyperproto.studies.intents.setfit import SetFit
-from hyperproto.studies.intents.supports import SHOTS, Supports, draw, some_classes
-from hyperproto.studies.intents.texts import Intents, load_intents
+from research.intents.knowledge import knowledge, soft_prototypes
+from research.intents.open_set import by_warning, foretold, separation, vacuous
+from research.intents.over_draws import OverDraws
+from research.intents.pools import POOLS, situation
+from research.intents.setfit import SetFit
+from research.intents.supports import SHOTS, Supports, draw, some_classes
+from research.intents.texts import Intents, load_intents
 from tests.helpers.tiny_models import tiny_bert
 
 LABELS = np.repeat(np.arange(6), 25)
@@ -65,7 +65,7 @@ def test_every_study_runs_and_writes_its_numbers(
     program.main(arguments)
     content = json.loads(file.read_text())
     assert len(file.read_text().splitlines()) < 40 + len(content["results"]) + len(content.get("comparisons", []))
-    assert content["command"] == f"python -m hyperproto.studies.intents {' '.join(arguments)}"
+    assert content["command"] == f"python -m research.intents {' '.join(arguments)}"
     assert (content["classes"], content["texts"]) == (6, {"train": 150, "test": 60, "outside": 20})
     assert content["supports"].keys() == {"1", "5", "unequal"}
     assert all(len(set(hashes)) == 2 for hashes in content["supports"].values())

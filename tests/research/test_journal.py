@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.studies.intents import __main__ as program
-from hyperproto.studies.intents import knowledge as study
-from hyperproto.studies.journal import Journal
-from tests.studies.test_intents import made_up
+from research.intents import __main__ as program
+from research.intents import knowledge as study
+from research.journal import Journal
+from tests.research.test_intents import made_up
 
 
 def test_a_value_is_measured_once(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender
-from hyperproto.studies import equal_time, leaderboard, leaderboard_scores
-from hyperproto.studies.equal_time import Plan, is_finished, of_length, seconds_a_step
-from hyperproto.studies.leaderboard_scores import Column, board, entries, saw, serves
 from hyperproto.training import Run, load_recipe
+from research import equal_time, leaderboard, leaderboard_scores
+from research.equal_time import Plan, is_finished, of_length, seconds_a_step
+from research.leaderboard_scores import Column, board, entries, saw, serves
 
 RECIPE = """
 [encoder]
@@ -229,7 +229,7 @@ def test_scores_are_paired_with_protonet_and_stay(
     assert {contender.method_name for contender in measured} == {"hyperproto"}  # the others are not scored again
     assert len(measured) == 3 * 3
     found = json.loads(Path("results/found.json").read_text())
-    assert found["command"] == "python -m hyperproto.studies.leaderboard " + " ".join(command)
+    assert found["command"] == "python -m research.leaderboard " + " ".join(command)
     own = {(row["scored_by"], row["column"]): row for row in found["results"]}
     base, other = own["protonet", "test 5-way 2-shot"], own["bayes", "test 5-way 2-shot"]
     assert (base["difference"], base["episodes"], other["episodes"]) == (0, 8, 5)
@@ -270,7 +270,7 @@ def test_rows_of_runs_that_are_gone_stay_in_the_file(study: leaderboard.Study) -
     leaderboard.main([*command, "--few", "protonet=8"])
     found = json.loads(file.read_text())
     own = [row for row in before if row["row"] == "hyperproto"]
-    earlier = "python -m hyperproto.studies.leaderboard " + " ".join(command)
+    earlier = "python -m research.leaderboard " + " ".join(command)
     assert [row for row in found["results"] if row["row"] == "hyperproto"] == [{"command": earlier, **r} for r in own]
     assert list(dict.fromkeys(row["row"] for row in found["results"])) == ["protonet", "hyperproto", "hyperproto-1shot"]
     assert f"- cnn hyperproto: `{earlier}`" in Path("results/found.md").read_text()

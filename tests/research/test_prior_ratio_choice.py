@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto.studies import prior_ratio_choice
 from hyperproto.training import load_recipe, train
+from research import prior_ratio_choice
 
 SMALL = ["encoder.filters=4", "training.steps=2", "training.validate_every=2", "validation.episodes=4"]
 
@@ -20,7 +20,7 @@ def test_ratios_are_measured_and_tuned_on_validation_classes(
     command = ["run", "--split", "test", "--episodes", "5", "--choice-episodes", "4", "--json", "found.json"]
     prior_ratio_choice.main(command)
     found = json.loads(Path("found.json").read_text())
-    assert found["command"] == "python -m hyperproto.studies.prior_ratio_choice " + " ".join(command)
+    assert found["command"] == "python -m research.prior_ratio_choice " + " ".join(command)
     assert (found["split"], found["chosen_on"]) == ("test", "glyphs (val)")
     means = found["validation_accuracy"]
     assert {"measured", "measured, whitened"} < set(means)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from hyperproto.reports import entities_page, intents_page
 from hyperproto.reports.demo_page import OURS, SAME_FIT, SHORT, THEIRS
-from hyperproto.reports.stored_table import FILES, page, stored_table
+from research import entities_page
+from research.intents import page as intents_page
+from research.stored_table import FILES, page, stored_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -24,7 +25,7 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
 
     names = {"method": "a", "transform": "unit"}
     content = {
-        "command": "python -m hyperproto.studies.intents accuracy --data hwu64",
+        "command": "python -m research.intents accuracy --data hwu64",
         "data": "hwu64",
         "split": "test",
         "classes": 64,
@@ -40,14 +41,14 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
     }
     (tmp_path / "intents-hwu64.json").write_text(json.dumps(content))
     text = intents_page.page(tmp_path)
-    assert "`python -m hyperproto.studies.intents accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
+    assert "`python -m research.intents accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
     assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | 50.0 | 70.0 |\n| b | - | **81.0** |\n" in text
     assert "| a | 0.250 | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
     assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | 90.0 |\n" in text
     assert "a unit less the others, transform unit, paired over draws" in text
     assert "| b | -11.0 ± 1.5 |" in text
     slow = {"shots": "1", "method": "slow", "accuracy": {**of(0.5), "draws": [0.5]}, "seconds": of(12.5)}
-    own = {"command": "python -m hyperproto.studies.intents knowledge", "pool": "absent", "reference": "a"}
+    own = {"command": "python -m research.intents knowledge", "pool": "absent", "reference": "a"}
     rows = [{"shots": "1", "method": "a", "accuracy": of(0.5), "seconds": of(0.25)}, slow]
     pairs = [{"shots": "1", "method": "slow", "accuracy": pair(0.0)}]
     (tmp_path / "intents-hwu64.json").write_text(json.dumps({**content, **own, "results": rows, "comparisons": pairs}))
@@ -66,7 +67,7 @@ def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:
            "decided": "path", "options": {"path": True, "temperature": 0.05}, "sentence": counts,
            "toolkit": {**counts, "f1": 0.51}, **rates, "less_protonet": [0.02, 0.015]}  # fmt: skip
     content = {
-        "command": "python -m hyperproto.studies.entity_grid report",
+        "command": "python -m research.entity_grid report",
         "encoder": "minilm",
         "split": "test",
         "results": [row],
@@ -103,7 +104,7 @@ def test_stored_tables_are_made_from_the_files_on_hand(name: str) -> None:
     content = stored_table(name, RESULTS)
     assert json.loads((RESULTS / f"{name}.json").read_text()) == json.loads(json.dumps(content))
     assert (RESULTS / f"{name}.md").read_text() == page(content)
-    assert content["command"] == f"python -m hyperproto.reports.stored_table {name}"
+    assert content["command"] == f"python -m research.stored_table {name}"
 
 
 def cells(name: str, method: str, backbone: str) -> dict[tuple[str, str, str], float]:

@@ -162,7 +162,7 @@ def measured_ratio(stats: ExampleStatistics, *, whitened: bool = False) -> Array
     """k of classes that are known well (...), by moments alone: what `prior_ratio` should be for others like them.
 
     In the space as it is, or `whitened` by all their examples, each judged as if it were left out. The first did no
-    worse as a prior (`studies.prior_ratio_choice`): the fewer shots, the less does a support whiten, and one
+    worse as a prior (`research.prior_ratio_choice`): the fewer shots, the less does a support whiten, and one
     shot a class, where the prior decides alone, does not whiten at all.
     """
     xp = array_namespace(stats.mean)

@@ -1,7 +1,7 @@
 """Figures 3 and 8 of the paper, vanilla prototypes against HyperProto, and F1 against shots; and memory against shots.
 
 Published values come from the tables of the paper that the package holds (`recipes/table1.toml` to `table3.toml`); ours
-from what `hyperproto report TABLE --json FILE` and `python -m hyperproto.studies.entity_grid report` write.
+from what `hyperproto report TABLE --json FILE` and `python -m research.entity_grid report` write.
 """
 
 import re

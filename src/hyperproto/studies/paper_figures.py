@@ -219,7 +219,7 @@ def _shots(request: Request, show: Show) -> Numbers:
             return numbers
     raise NotGivenError(
         "fig8 is drawn from F1 at several shots, 5-way; name the file with --results. Make it with `python -m "
-        "hyperproto.studies.entity_grid report --ways 5 --shots 10 15 20 --run RUN --choices FILE --json FILE`"
+        "research.entity_grid report --ways 5 --shots 10 15 20 --run RUN --choices FILE --json FILE`"
     )
 
 

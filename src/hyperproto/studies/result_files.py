@@ -1,19 +1,10 @@
-"""JSON files of results, one line for each row, with the command that made them."""
+"""JSON files of results, one line for each row."""
 
 import json
-import shlex
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hyperproto.files import atomic_write
-
-
-def command_of(module: str, arguments: Sequence[str] | None) -> str:
-    """Return the command line that runs a study; `arguments` None: those of this process."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return shlex.join(["python", "-m", f"hyperproto.studies.{module}", *given])
 
 
 def write_results(path: Path, content: dict[str, Any]) -> None:
