@@ -18,7 +18,6 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError
-from hyperproto.regions.sphere import Refine
 from research.intents.calibration import errors
 from research.intents.classifiers import EXACT
 from research.intents.over_draws import OverDraws
@@ -31,7 +30,7 @@ from research.journal import Journal, Measured
 NO_SHOTS = "0"
 SETFIT = "SetFit"
 SLOW = ("self-training", "label spreading", SETFIT)  # how names of methods begin that take seconds to minutes
-REFERENCE = ("names + unlabelled, auto",)
+REFERENCE = ("names + unlabelled",)
 STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "8": 10.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
 # ... with names as examples; of 8 shots, that of 10
 STRENGTH_NAMED = {"1": 30.0, "2": 30.0, "5": 3.0, "8": 10.0, "10": 10.0, "20": 30.0, UNEQUAL: 1.0}
@@ -130,16 +129,15 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
 
     extended = np.concatenate([x, names]), np.concatenate([y, np.arange(len(names))])
 
-    def ours(refine: Refine = False, support: tuple[Rows, Rows] = (x, y), **known: Any) -> Method:
+    def ours(refine: bool = False, support: tuple[Rows, Rows] = (x, y), **known: Any) -> Method:
         model = HypersphereClassifier(prior_ratio=prior_ratio, refine=refine)
         return lambda: model.fit(*(support if len(support[0]) else (None, None)), **known)
 
     both: dict[str, Any] = {"names": named, "unlabelled": unlabelled}
     found = {
         "names": ours(names=named),
-        "names + unlabelled": ours(**both),
+        REFERENCE[0]: ours(**both),
         "names + unlabelled, refined": ours(refine=True, **both),
-        REFERENCE[0]: ours(refine="auto", **both),
     }
     if shot == NO_SHOTS:
         return found
@@ -148,7 +146,6 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
         "refined": ours(refine=True),
         "unlabelled": ours(unlabelled=unlabelled),
         "unlabelled, refined": ours(refine=True, unlabelled=unlabelled),
-        "unlabelled, auto": ours(refine="auto", unlabelled=unlabelled),
         "names, refined": ours(refine=True, names=named),
         "name as example": ours(support=extended),
         "name as example + unlabelled": ours(support=extended, unlabelled=unlabelled),

@@ -66,19 +66,20 @@ def test_what_else_is_known_reaches_the_classifier(tmp_path: Path, bert: str) ->
     about = {"label": ["court", "river"], "description": ["kings and queens", "a stream of water"]}
     described = table(tmp_path / "about.tsv", about)
     out = tmp_path / "model"
-    given = ("--encoder", bert, "--out", out, "--unlabelled", more, "--descriptions", described, "--refine", "auto")
+    given = ("--encoder", bert, "--out", out, "--unlabelled", more, "--descriptions", described, "--refine", "yes")
     with pytest.warns(UserWarning, match=r"about.tsv: described labels without an example: 'river' \(1 of 2\); "):
         run("fit", examples, *given)
     found = load_classifier(out)
-    by_hand = FewShotTextClassifier(encoder=bert, refine="auto", names=dict(zip(*about.values(), strict=True)))
+    by_hand = FewShotTextClassifier(encoder=bert, refine=True, names=dict(zip(*about.values(), strict=True)))
     by_hand.fit(TEXTS, LABELS, unlabelled=NEW)
     np.testing.assert_allclose(found.predict_proba(NEW), by_hand.predict_proba(NEW), atol=1e-6)
     assert "river" in found.classes_  # by its description alone
-    assert found.get_params()["refine"] == "auto"
+    assert found.get_params()["refine"] is True
     lines = tmp_path / "more.txt"
     lines.write_text("\n".join(NEW))
-    run("fit", examples, "--encoder", bert, "--out", out, "--unlabelled", lines, "--refine", "yes")
-    assert load_classifier(out).get_params()["refine"] is True
+    with pytest.warns(FutureWarning, match='refine="auto" is deprecated and now means refine=False'):
+        run("fit", examples, "--encoder", bert, "--out", out, "--unlabelled", lines, "--refine", "auto")
+    assert load_classifier(out).get_params()["refine"] == "auto"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_descriptions_are_for_texts_and_refine_is_a_word(tmp_path: Path) -> None
         run(*fit, "--descriptions", examples)
     result = CliRunner().invoke(app, [str(part) for part in (*fit, "--refine", "perhaps")])
     assert result.exit_code == 2
-    assert "'perhaps' is none of auto, yes, no" in " ".join(result.output.replace("│", " ").split())
+    assert "'perhaps' is none of yes, no" in " ".join(result.output.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])

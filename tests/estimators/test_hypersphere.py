@@ -38,7 +38,6 @@ ONE_CLASS = "ignore:there is one class only"
         HypersphereClassifier(region="cone", fit_mode="unbiased", feature_transform="center-unit"),
         HypersphereClassifier(region="gaussian", fit_mode="unbiased", feature_transform="none"),
         HypersphereClassifier(refine=True, temperature=1.0),
-        HypersphereClassifier(refine="auto"),
     ]
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
@@ -238,7 +237,7 @@ def test_weights_that_float64_cannot_carry_are_refused(weights: list[float], mes
 
 
 @pytest.mark.parametrize("weight", [1e-5, 1e9])
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 def test_weights_at_the_ends_of_their_range_work(weight: float, refine: Any) -> None:
     rows = np.repeat(np.eye(3, 5), 4, axis=0) + np.random.default_rng(0).normal(scale=0.1, size=(12, 5))
     labels = np.repeat([*"abc"], 4)

@@ -44,7 +44,7 @@ def make(request: pytest.FixtureRequest) -> Callable[..., HypersphereClassifier]
     return lambda **settings: HypersphereClassifier(feature_transform=request.param, **settings)
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 def test_it_is_the_region_on_prepared_rows(make: Any, refine: Any) -> None:
     model = make(refine=refine).fit(X, Y, names=NAMES, unlabelled=ROWS)
     transform = model.feature_transform
@@ -90,7 +90,7 @@ def test_numbers_as_labels_with_minus_one_for_none() -> None:
     np.testing.assert_allclose(model.predict_proba(Q), expected.predict_proba(Q), rtol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"refine": True, "temperature": 1.0}, {"refine": "auto", "temperature": 1.0}])
+@pytest.mark.parametrize("settings", [{}, {"refine": True, "temperature": 1.0}])
 def test_updates_are_one_fit(make: Any, settings: Any) -> None:
     whole = make(**settings).fit(X, Y, names=NAMES, unlabelled=ROWS)
     first = {label: NAMES[label] for label in "ab"}
@@ -106,7 +106,7 @@ def test_updates_are_one_fit(make: Any, settings: Any) -> None:
     assert_equal_models(more, whole, Q, 1e-5)
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_order_of_rows_and_classes_does_not_matter(make: Any, refine: Any, dtype: Any) -> None:
     x, rows = X.astype(dtype), ROWS.astype(dtype)
@@ -131,7 +131,7 @@ def test_the_order_of_rows_and_classes_does_not_matter(make: Any, refine: Any, d
             assert model.expected_.accuracy == expected.expected_.accuracy
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("shots", [1, 3])
 def test_one_outlier_among_the_unlabelled_rows_does_no_harm(refine: Any, shots: int) -> None:
     x, y = drawn(shots, 4)
@@ -221,7 +221,7 @@ def test_what_is_expected_does_not_come_from_what_was_seen() -> None:
     rows = random.normal(size=(200, 30))
     given: tuple[dict[str, Any], ...] = ({"unlabelled": rows}, {})
     for settings in given:
-        for refine in (False, True, "auto"):
+        for refine in (False, True):
             model = HypersphereClassifier(refine=refine).fit(x, y, **settings)
             assert model.expected_.accuracy is not None
             assert model.expected_.accuracy < 0.3
@@ -229,7 +229,7 @@ def test_what_is_expected_does_not_come_from_what_was_seen() -> None:
             assert model.predict_proba(rows).max(1).mean() < 0.5
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("stored", [False, True])
 def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: Any, stored: bool) -> None:
     model = make(refine=refine, coverage=0.8).fit(X, Y, names=NAMES, unlabelled=ROWS)
@@ -258,10 +258,37 @@ def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: Any,
         assert again.predict(np.eye(1, DIM) * 9).tolist() == ["new"]
 
 
+def test_the_deprecated_auto_is_the_closed_form(tmp_path: Path) -> None:
+    told = 'refine="auto" is deprecated and now means refine=False; set refine=True for a softmax regression'
+    with pytest.warns(FutureWarning, match=told):
+        model = HypersphereClassifier(refine="auto").fit(X, Y, names=NAMES, unlabelled=ROWS)
+    assert_equal_models(model, HypersphereClassifier().fit(X, Y, names=NAMES, unlabelled=ROWS), Q, 0)
+    assert model.get_params()["refine"] == "auto"
+    model.save(tmp_path, unlabelled=True)
+    assert_equal_models(HypersphereClassifier.load(tmp_path), model, Q, 1e-9)
+    assert_equal_models(pickle.loads(pickle.dumps(model)), model, Q, 1e-9)
+
+
+def test_a_saved_auto_keeps_its_head_until_an_example_changes(make: Any, tmp_path: Path) -> None:
+    refined = make(refine=True).fit(X, Y, names=NAMES, unlabelled=ROWS)
+    refined.save(tmp_path)
+
+    def automatic(head: Any) -> None:
+        head["parameters"]["refine"] = "auto"
+
+    forge(tmp_path, automatic)
+    loaded = HypersphereClassifier.load(tmp_path)
+    assert_equal_models(loaded, refined, Q, 1e-9)
+    closed = HypersphereClassifier.load(tmp_path).set_params(refine=False)
+    for model in (loaded, closed):
+        model.partial_fit(TEST[:5], TEST_Y[:5])
+    assert_equal_models(loaded, closed, Q, 0)
+
+
 ALONE, ALONE_Y = drawn(1, 5)
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize(
     ("examples", "known"),
     [
@@ -284,9 +311,8 @@ def test_where_no_example_can_be_left_out_rows_make_few_surer(
     assert model.predict_proba(ROWS).max(1).mean() == pytest.approx(without.predict_proba(ROWS).max(1).mean(), rel=1e-4)
 
 
-@pytest.mark.parametrize("refine", [False, "auto"])
-def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path, refine: Any) -> None:
-    model = make(refine=refine).fit(ALONE, ALONE_Y, names=NAMES, unlabelled=ROWS)
+def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path) -> None:
+    model = make().fit(ALONE, ALONE_Y, names=NAMES, unlabelled=ROWS)
     model.save(tmp_path)
     again = HypersphereClassifier.load(tmp_path)
     assert again.temperature_ == model.temperature_
@@ -301,7 +327,7 @@ def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path, 
         HypersphereClassifier.load(tmp_path)
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("shots", [1, 3])
 def test_models_of_float32_give_the_same_answers_after_loading(
     make: Any, tmp_path: Path, refine: Any, shots: int
@@ -379,7 +405,7 @@ def test_models_without_side_information_are_of_the_old_format(tmp_path: Path) -
     assert '"format": "hyperproto-estimator/1"' in (tmp_path / "model.json").read_text()
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 def test_the_onnx_graph_says_the_same(make: Any, tmp_path: Path, refine: Any) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
@@ -438,7 +464,7 @@ def test_pipelines_without_routing_take_them_by_the_name_of_the_step() -> None:
         ({"squared": False}, {"unlabelled": ROWS}, ConfigError, "unlabelled rows go with the squared measure; use squ"),
         ({"squared": False, "refine": True}, {}, ConfigError, "refine=True is for region='sphere' with fit_mode='bay"),
         ({"fit_mode": "point", "refine": True}, {}, ConfigError, "refine=True is for region='sphere' with fit_mode='b"),
-        ({"refine": 1}, {}, ConfigError, "refine=1: give 'auto', True or False"),
+        ({"refine": 1}, {}, ConfigError, "refine=1: give True or False"),
     ],
 )
 def test_what_cannot_be_used_is_refused(settings: Any, given: Any, error: Any, message: str) -> None:

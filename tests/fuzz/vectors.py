@@ -27,7 +27,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"region": "cone", "fit_mode": "paper"}, {"region": "point", "fit_mode": "point", "squared": False},
     {"fit_mode": "unbiased", "store_support": False, "temperature": 0.5, "feature_transform": "none"},
     {"fit_mode": "paper", "radius_distance": "plain", "feature_transform": "none"}, {"squared": False},
-    {"refine": True}, {"refine": "auto"}, {"refine": True, "feature_transform": "none"}, {"unlabelled_label": "a"},
+    {"refine": True}, {"refine": False}, {"refine": True, "feature_transform": "none"}, {"unlabelled_label": "a"},
 )  # fmt: skip
 SKLEARN = (ValueError, TypeError)  # what scikit-learn's own checks raise
 METHODS = (
@@ -114,7 +114,7 @@ def _saved_and_loaded(model: HypersphereClassifier, folder: Path) -> Hypersphere
 @kind("evidence", *(f"HypersphereClassifier.{name}" for name in ("fit", "partial_fit", "forget")), share=60)
 def evidence(random: Random, folder: Path, samples: Samples) -> Trial:
     """Names and unlabelled rows, good and hostile, with and without examples, refined or not."""
-    refine: Any = random.choice((False, True, "auto"))
+    refine: Any = random.choice((False, True))
     classes = [*dict.fromkeys(map(str, samples.labels)), "new", 0, None, np.nan, "", extreme_value(random)]
     rows = hostile_array(random, 4, DIM) if random.random() < 0.5 else QUERIES
     names: Any = {}

@@ -28,7 +28,7 @@ def test_traces_are_those_of_the_covariance(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(found.length, np.sum(white**2, axis=-1), rtol=1e-9)
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 def test_memory_grows_with_the_columns_and_not_with_their_square(refine: bool) -> None:
     random = np.random.default_rng(0)
     y, width = np.repeat(np.arange(3), 2), 4000
@@ -53,7 +53,7 @@ def accuracy(sphere: Sphere, test: np.ndarray, test_y: np.ndarray) -> float:
     return float((sphere.measure(test).argmin(axis=1) == test_y).mean())
 
 
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("shot", [0, 1, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_row_far_outside_the_cloud_counts_for_nothing(refine: bool, shot: int, dtype: type) -> None:
@@ -94,7 +94,7 @@ def test_few_rows_of_a_class_far_from_the_others_are_not_far() -> None:
 
 
 @pytest.mark.parametrize("shot", [0, 1, 3])
-@pytest.mark.parametrize("refine", [False, True, "auto"])
+@pytest.mark.parametrize("refine", [False, True])
 def test_names_in_another_unit_are_scaled_to_the_rows(shot: int, refine: bool) -> None:
     x, y, rows, names, test, test_y = clouds(shot)
     expected = accuracy(Sphere.fit(x, y, 5, names=names, unlabelled=rows, refine=refine), test, test_y)

@@ -102,8 +102,10 @@ def test_what_is_known_is_used() -> None:
     found = knowledge(data, Supports(LABELS, ["0", "1"], 2), 4.0)
     rows = {(row["shots"], row["method"]): row["accuracy"]["draws"] for row in found["results"]}
     assert [method for shots, method in rows if shots == "0"] == [
-        "names", "names + unlabelled", "names + unlabelled, refined", "names + unlabelled, auto"
-    ]  # fmt: skip
+        "names",
+        "names + unlabelled",
+        "names + unlabelled, refined",
+    ]
     cosine = (normalize(data.test) @ normalize(data.names).T).argmax(1)
     assert rows["0", "names"] == [pytest.approx((cosine == data.test_y).mean(), abs=1e-5)] * 2
     support = draw(LABELS, "1", 1).rows
@@ -171,13 +173,13 @@ def test_knowledge_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[s
 
 
 def test_methods_that_take_long_are_measured_on_fewer_draws() -> None:
-    data, only = made_up(), ["self-training", "plain", "names + unlabelled, auto"]
+    data, only = made_up(), ["self-training", "plain", "names + unlabelled"]
     whole = knowledge(data, Supports(LABELS, ["2"], 3), 4.0, only=only)
     found = knowledge(data, Supports(LABELS, ["2"], 3), 4.0, only=only, slow_draws=2)
     every, rows = ({row["method"]: row["accuracy"]["draws"] for row in part["results"]} for part in (whole, found))
     assert rows == {**every, "self-training": every["self-training"][:2]}
     pairs = {row["method"]: row["accuracy"] for row in found["comparisons"]}
-    ours = np.array(every["names + unlabelled, auto"])
+    ours = np.array(every["names + unlabelled"])
     for method, draws in (("self-training", 2), ("plain", 3)):
         expected = np.mean(ours[:draws] - every[method][:draws])
         assert pairs[method]["difference"] == pytest.approx(expected, abs=2e-5)

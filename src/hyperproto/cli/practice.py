@@ -19,7 +19,7 @@ app = typer.Typer()
 FIGURES = (".png", ".svg", ".pdf")
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
 ON_ERROR = ("stop", "skip", "blank")
-REFINE = {"auto": "auto", "yes": True, "no": False}
+REFINE = {"yes": True, "no": False, "auto": "auto"}  # "auto" is deprecated: as "no", with a warning
 
 
 def _format(value: str | None) -> str | None:
@@ -36,7 +36,7 @@ def _on_error(value: str) -> str:
 
 def _refine(value: str | None) -> str | None:
     if value is not None and value not in REFINE:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(REFINE)}")
+        raise typer.BadParameter(f"{value!r} is none of yes, no")
     return value
 
 
@@ -78,7 +78,7 @@ def fit(
     ] = None,
     refine: Annotated[
         str | None,
-        typer.Option(help="auto (by unlabelled items), yes or no: a slower, mostly better fit.", callback=_refine),
+        typer.Option(help="yes or no (default): go on with a softmax regression; slower.", callback=_refine),
     ] = None,
     form: Format = None,
     trust: Trust = None,

@@ -1,5 +1,6 @@
 """HypersphereClassifier: few labelled vectors to a working classifier, scikit-learn style, without torch."""
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -37,7 +38,7 @@ from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
 from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
-from hyperproto.regions.sphere import RADIUS_DISTANCES, Refine, check_radius_distance
+from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
 from hyperproto.transforms import TRANSFORMS
 
 T = TypeVar("T")
@@ -72,9 +73,9 @@ GIVE = {
     "coverage": "a share between 0 and 1, such as 0.95, or None",
     "temperature": "'auto' or a number above 0",
     "prior_ratio": "a number above 0",
-    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support"), "True or False"),
-    "refine": "'auto', True or False",
+    **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support", "refine"), "True or False"),
 }
+AUTO_REFINE = 'refine="auto" is deprecated and now means refine=False; set refine=True for a softmax regression'
 
 
 def fitted_attribute(derive: Callable[[Any], T]) -> Callable[[Any], T]:
@@ -119,8 +120,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     radius_distance : what the radius of "paper" is a mean of beside the squared measure: "squared" distances, or
         "plain" ones (sphere only).
     refine : move the head of "bayes" to a softmax regression that is held to it (see `hyperproto.regions.refined`);
-        slower, and mostly better, above all with unlabelled rows. "auto": with unlabelled rows only, and as far as
-        these and left-out examples bear it out (see `hyperproto.regions.mixed`).
+        slower, and mostly better, above all with unlabelled rows. "auto", an earlier default, is deprecated and means
+        False.
     unlabelled_label : the label in `y` of rows that have none, such as -1; None is always one.
 
     Attributes
@@ -170,7 +171,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         store_support: bool = True,
         prior_ratio: float = PRIOR_RATIO,
         radius_distance: str = "squared",
-        refine: Refine = "auto",
+        refine: bool | str = False,
         unlabelled_label: Any = None,
     ) -> None:
         self.region = region
@@ -234,6 +235,8 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Fit; a single class is no reason for a warning if others may be added by `partial_fit`."""
         chosen = self._chosen(fitting=True)
         form = _closed_form(chosen)
+        if chosen.refine == "auto":
+            warnings.warn(AUTO_REFINE, FutureWarning, stacklevel=3)
         given = self._given(X, y, sample_weight, names, unlabelled, reset=True)
         rows = given.batch[0]
         memory = Memory(rows.shape[1], rows.dtype, _scales_rows(chosen, form), self.store_support)
@@ -797,6 +800,8 @@ def _closed_form(chosen: Any) -> ClosedForm:
     _check_parameters(chosen)
     region = REGIONS[chosen.region]
     options = {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
+    if options.get("refine") == "auto":
+        options["refine"] = False
     form = ClosedForm(region, chosen.fit_mode, options)
     check_radius_distance(chosen.radius_distance, chosen.squared)
     if chosen.refine and chosen.refine != "auto" and not (chosen.fit_mode == "bayes" and chosen.squared):

@@ -159,11 +159,8 @@ def softmax(scores: Floats) -> Floats:
     return found
 
 
-def solve(rows: Floats, target: Floats, start: Doubles, hold: float, begin: Doubles | None = None) -> Doubles:
-    """Softmax regression (D + 1, N) with weighted soft targets and a ridge `hold` about `start`.
-
-    Steps go from `begin`, if it is given.
-    """
+def solve(rows: Floats, target: Floats, start: Doubles, hold: float) -> Doubles:
+    """Softmax regression (D + 1, N) with weighted soft targets and a ridge `hold` about `start`."""
     from scipy.optimize import minimize  # only estimators come here: the equations do not wait for it
 
     mass = target.sum(axis=0, dtype=np.float64)
@@ -188,6 +185,5 @@ def solve(rows: Floats, target: Floats, start: Doubles, hold: float, begin: Doub
         move = head - start
         return hold / 2 * float((move**2).sum()) - fit, (slope + hold * move).ravel()
 
-    first = start if begin is None else begin
-    found = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
     return found.reshape(start.shape)  # type: ignore[no-any-return]

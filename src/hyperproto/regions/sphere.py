@@ -1,7 +1,7 @@
 """A class is a hypersphere B(z, eps): eq. 1-3 of the paper, and what replaces its closed form."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -9,12 +9,10 @@ from array_api_compat import array_namespace
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, squared_distance
 from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
-from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, BayesFit, distances_left_out, effective_count, radii_left_out
+from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, radii_left_out
 from hyperproto.regions.known import Clusters, Knowledge, fit_known
 from hyperproto.regions.known import distances_left_out as known_distances_left_out
-from hyperproto.regions.left_out import Folds, LeftOut, left_out_measures
-from hyperproto.regions.mixed import mix
-from hyperproto.regions.refined import Regression
+from hyperproto.regions.left_out import Folds, LeftOut
 from hyperproto.regions.refined import refine as refine_head
 from hyperproto.regions.statistics import (
     MEAN_DISTANCE,
@@ -22,14 +20,12 @@ from hyperproto.regions.statistics import (
     ExampleStatistics,
     Statistics,
     extent_radius,
-    flat,
     pooled_scatter,
     shrunk_scatter,
     with_examples,
 )
 from hyperproto.regions.whitening import Whitening
 
-Refine = bool | Literal["auto"]
 RADIUS_DISTANCES = ("squared", "plain")  # what eq. 3's "mean distance" averages beside the squared measure
 
 
@@ -77,7 +73,7 @@ class Sphere(Region):
         names: Array = None,
         named: Array = None,
         unlabelled: Array = None,
-        refine: Refine = False,
+        refine: bool = False,
     ) -> Self:
         """Estimate centres and radii from the support.
 
@@ -85,8 +81,7 @@ class Sphere(Region):
           within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
           see `hyperproto.regions.bayes.effective_count`. It also learns from `names` of the classes (..., N, D) and
           from `unlabelled` rows (..., U, D): see `hyperproto.regions.known`; and may `refine` the outcome
-          discriminatively: see `hyperproto.regions.refined`; "auto" does so with unlabelled rows only, as far as
-          they and the examples bear it out: see `hyperproto.regions.mixed`.
+          discriminatively: see `hyperproto.regions.refined`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
           squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
@@ -126,7 +121,7 @@ class Sphere(Region):
         named: Array = None,
         unlabelled: Array = None,
         clusters: Clusters | None = None,
-        refine: Refine = False,
+        refine: bool = False,
     ) -> Self:
         """Estimate centres and radii, as `fit` does; only "bayes" and mean distances of "paper" need the examples."""
         check_mode(cls, mode)
@@ -139,26 +134,20 @@ class Sphere(Region):
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
-        informed, always = not (names is None and unlabelled is None and clusters is None), refine and refine != "auto"
-        if (unlabelled is not None or clusters is not None or always) and not squared:
+        informed = not (names is None and unlabelled is None and clusters is None)
+        if (unlabelled is not None or clusters is not None or refine) and not squared:
             raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
-        if (informed or always) and mode != "bayes":
+        if (informed or refine) and mode != "bayes":
             what = "names and unlabelled rows are" if informed else "refine is"
             raise ConfigError(f"{what} for the fit mode 'bayes'; {mode!r} cannot use it")
         if mode == "bayes":
             stats = with_examples(stats)
             known = {"names": names, "named": named, "unlabelled": unlabelled, "clusters": clusters}
             fit, knowledge = fit_known(stats, prior_ratio, worth, **known)
-            count = stats.count if worth is None else worth
-            moved = fit
-            if always:
-                moved = refine_head(fit, knowledge, stats, count, unlabelled)
-            elif refine and unlabelled is not None:
-                plain = fit_known(stats, prior_ratio, worth, names=names, named=named)
-                moved = _mixed((fit, knowledge), plain, stats, count, unlabelled)
-            refined = bool(always) or moved is not fit
+            if refine:
+                fit = refine_head(fit, knowledge, stats, stats.count if worth is None else worth, unlabelled)
             kept = knowledge if informed else None
-            return cls(**vars(moved), squared=squared, under_root=True, knowledge=kept, is_refined=refined)
+            return cls(**vars(fit), squared=squared, under_root=True, knowledge=kept, is_refined=refine)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":
@@ -289,25 +278,6 @@ class Sphere(Region):
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)
-
-
-def _mixed(
-    known: tuple[BayesFit, Knowledge],
-    plain: tuple[BayesFit, Knowledge],
-    stats: ExampleStatistics,
-    count: Doubles,
-    unlabelled: Array,
-) -> BayesFit:
-    """The `known` fit with a mean of several heads, where there are others; `plain` is the fit without rows."""
-    with_rows, without = Regression.of(*known, stats, count, unlabelled), Regression.of(*plain, stats, count)
-    if with_rows is None or with_rows.rows is None:
-        return known[0]
-    out, sphere = LeftOut(flat(stats)), Sphere(**vars(plain[0]), under_root=True, knowledge=plain[1])
-    index = np.flatnonzero(out.has_siblings)
-    right = left_out_measures(out, sphere, ClosedForm(Sphere, "bayes"), index).argmin(axis=1) == out.own(index)
-    number = np.bincount(out.own(index), minlength=len(count))
-    share = np.bincount(out.own(index), right, minlength=len(count))[number > 0] / number[number > 0]
-    return mix(with_rows, without, float(share.mean()) if len(share) else None)
 
 
 def check_radius_distance(name: str, squared: bool) -> None:

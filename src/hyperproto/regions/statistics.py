@@ -294,16 +294,6 @@ class FlatStatistics(ExampleStatistics):
         return self.rows, member
 
 
-def flat(stats: ExampleStatistics) -> FlatStatistics:
-    """The same statistics of one support set of NumPy arrays, example by example."""
-    if isinstance(stats, FlatStatistics):
-        return stats
-    rows, member = stats.memberships()
-    real = member.any(axis=1)
-    examples = rows[real], member[real].argmax(axis=1), member[real].sum(axis=1, dtype=np.float64)
-    return FlatStatistics.of(*examples, moments_of(*examples, member.shape[1]))
-
-
 def check_support(xp: Array, support: Array, labels: Array, way: int) -> None:
     """Refuse arrays that no region can be fitted to."""
     if not xp.isdtype(support.dtype, "real floating"):
