@@ -1,8 +1,7 @@
-"""Two changes of the closed form `bayes`, as methods: tried, measured, and not adopted (results/relations.md).
+"""A change of the closed form `bayes`, as a method: tried, measured, and not adopted (results/relations.md).
 
-    file=research/closed_form_changes.py
     hyperproto compare --data fewrel --split val_wiki --encoder relation-transformer:minilm --transform unit \\
-        --method hyperproto --method $file:ShrunkByClasses --method $file:Predictive --fit bayes --shot 1 --shot 5
+        --fit bayes --method hyperproto --method research/closed_form_changes.py:Predictive --shot 1 --shot 5
 """
 
 from typing import Any
@@ -12,24 +11,8 @@ from torch import Tensor
 
 from hyperproto.methods import Task
 from hyperproto.methods.hyperproto import HyperProto
-from hyperproto.regions import ClassStatistics, Sphere
-from hyperproto.regions.bayes import PRIOR_CLASSES, fit_bayes, leave_one_out
-
-
-class ShrunkByClasses(HyperProto):
-    """Whitening that believes less of a covariance of few classes: 1 - a = (1 - OAS) / 2 * (N - 1) / (N - 1 + 4).
-
-    A within-class covariance of N classes is a mean of N covariances, which differ.
-    """
-
-    fits = ("bayes",)
-    knows: Any = frozenset()
-
-    def fitted(self, task: Task) -> Sphere:
-        """As `bayes`, but for the whitening."""
-        stats = ClassStatistics.of(task.support, task.support_y, task.way)
-        believed = (task.way - 1) / (task.way - 1 + PRIOR_CLASSES)
-        return Sphere(**vars(fit_bayes(stats, self.prior_ratio, believed=believed)), under_root=True)
+from hyperproto.regions import ClassStatistics
+from hyperproto.regions.bayes import leave_one_out
 
 
 class Predictive(HyperProto):

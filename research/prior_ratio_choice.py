@@ -19,7 +19,9 @@ from hyperproto.encoders import FeatureTransform
 from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
-from hyperproto.regions.bayes import measured_ratio
+from hyperproto.regions.bayes import leave_one_out, measured_ratio, moment_ratio
+from hyperproto.regions.statistics import ExampleStatistics
+from hyperproto.regions.whitening import within_class_whitening
 from hyperproto.studies.result_files import write_results
 from hyperproto.training import Run
 from hyperproto.training.selection import run_source, select
@@ -56,8 +58,19 @@ def measured(run: str, pool: Pool, transform: str) -> dict[str, float]:
     x = EncodedPool.encode(encoder, pool, cached=True).units.x.double()
     x = FeatureTransform(transform, encoder.feature_shape).eval()(x)
     stats = ClassStatistics.of(x - x.mean(0), torch.from_numpy(pool.labels), pool.n_classes)
-    kinds = {"measured": False, "measured, whitened": True}
-    return {name: round(float(measured_ratio(stats, whitened=white)), 4) for name, white in kinds.items()}
+    ratios = {"measured": measured_ratio(stats), "measured, whitened": whitened_ratio(stats)}
+    return {name: round(float(ratio), 4) for name, ratio in ratios.items()}
+
+
+def whitened_ratio(stats: ExampleStatistics) -> torch.Tensor:
+    """Estimate within / between variance as `measured_ratio`, after whitening, the scatter by leave-one-out."""
+    dof = (stats.count - 1).clamp(min=0).sum(-1).clamp(min=1)
+    whiten, gain = within_class_whitening(stats.weighted_residual, stats.squares.sum(-1) / dof, dof, stats.scattered)
+    several = torch.where(stats.count > 1, stats.count, 0.0).sum(-1).clamp(min=1)
+    scatter = stats.sum(leave_one_out(stats, whiten, gain)) / several
+    filled, start = (stats.count > 0).sum(-1), torch.full_like(scatter, PRIOR_RATIO)
+    found: torch.Tensor = moment_ratio(whiten(stats.mean), stats.count, scatter, filled, start, least=1e-6, most=1e6)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

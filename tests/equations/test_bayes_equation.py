@@ -14,7 +14,7 @@ from hyperproto.regions.bayes import effective_count, fit_bayes
 from tests.equations.references import reference
 
 
-def naive_bayes(x: Any, y: Any, worth: Any = None, believed: float = 1.0) -> Any:
+def naive_bayes(x: Any, y: Any, worth: Any = None) -> Any:
     """Return centres, radii, A, v, k and extents, for labels 0 to N - 1 that all occur."""
     size, dim = x.shape
     way = y.max() + 1
@@ -30,7 +30,7 @@ def naive_bayes(x: Any, y: Any, worth: Any = None, believed: float = 1.0) -> Any
     if known:
         t1, t2 = np.trace(within), np.trace(within @ within)
         above, below = (1 - 2 / dim) * t2 + t1**2, (dof + 1 - 2 / dim) * (t2 - t1**2 / dim)
-        shrinkage = 1 - believed * (1 - (above / below if above < below else 1.0)) / 2
+        shrinkage = 1 - (1 - (above / below if above < below else 1.0)) / 2
         ridge = shrinkage * t1 / dim
         values, vectors = np.linalg.eigh((1 - shrinkage) * within + ridge * np.eye(dim))
         whiten = vectors @ np.diag(np.sqrt(ridge / values)) @ vectors.T

@@ -39,15 +39,12 @@ class BayesFit:
     gain: Array  # (...) b of A = (I + b R^T R)^(-1/2), R the residuals
 
 
-def fit_bayes(
-    stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None, believed: float = 1.0
-) -> BayesFit:
+def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None) -> BayesFit:
     """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
 
     `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
     classes are compact, deserves less than the default, which fits frozen text encoders. `worth` (..., N) says how many
     independent examples those of a class are worth, where they are not: that is what its mean is believed by.
-    `believed`, at most 1, says how far the measured covariance counts, see `within_class_whitening`.
 
     Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
     that do not differ), there is no whitening, no radius, and k is the prior.
@@ -60,7 +57,7 @@ def fit_bayes(
     known = (dof > 0) & (filled > 1) & stats.scattered
     safe_dof = at_least(dof, 1.0)
     v = xp.where(known, xp.sum(stats.squares, axis=-1), 1.0) / safe_dof
-    whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known, believed)
+    whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known)
     mean = whiten(stats.mean)  # (..., N, D)
 
     distance = leave_one_out(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
@@ -158,23 +155,18 @@ def fixed_point_ratio(
     return k
 
 
-def measured_ratio(stats: ExampleStatistics, *, whitened: bool = False) -> Array:
-    """k of classes that are known well (...), by moments alone: what `prior_ratio` should be for others like them.
+def measured_ratio(stats: ExampleStatistics) -> Array:
+    """Estimate k = within / between variance (...) of classes with many examples, by moments, without whitening.
 
-    In the space as it is, or `whitened` by all their examples, each judged as if it were left out. The first did no
-    worse as a prior (`research.prior_ratio_choice`): the fewer shots, the less does a support whiten, and one
-    shot a class, where the prior decides alone, does not whiten at all.
+    It serves as `prior_ratio` for other classes of the same encoder. Whitening first made it no better
+    (`research.prior_ratio_choice`).
     """
     xp = array_namespace(stats.mean)
     filled = xp.sum(xp.astype(stats.count > 0, stats.count.dtype), axis=-1)
     dof = at_least(xp.sum(at_least(stats.count - 1, 0.0), axis=-1), 1.0)
-    scatter, mean = xp.sum(stats.squares, axis=-1) / dof, stats.mean
-    if whitened:
-        whiten, gain = within_class_whitening(stats.weighted_residual, scatter, dof, stats.scattered)
-        several = xp.sum(xp.where(stats.count > 1, stats.count, 0.0), axis=-1)
-        scatter, mean = stats.sum(leave_one_out(stats, whiten, gain)) / at_least(several, 1.0), whiten(mean)
+    scatter = xp.sum(stats.squares, axis=-1) / dof
     start = xp.full_like(scatter, PRIOR_RATIO)
-    return moment_ratio(mean, stats.count, scatter, filled, start, least=1e-6, most=1e6)
+    return moment_ratio(stats.mean, stats.count, scatter, filled, start, least=1e-6, most=1e6)
 
 
 def weighted_mean(weight: Array, mean: Array) -> Array:

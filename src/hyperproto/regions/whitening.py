@@ -34,13 +34,11 @@ class Whitening:
         return Whitening(xp.astype(self.left, dtype), xp.astype(self.right, dtype))
 
 
-def within_class_whitening(
-    residual: Array, scatter: Array, dof: Array, known: Array, believed: float = 1.0
-) -> tuple[Whitening, Array]:
+def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: Array) -> tuple[Whitening, Array]:
     """A = sqrt(c) Sigma^(-1/2) with Sigma = (1 - a) W + c I and W = R^T R / dof, and the gain b (...) explained below.
 
     `residual` R (..., S, D), `scatter` v = ||R||^2 / dof (...), `dof` (...). The shrinkage a lies half-way from OAS
-    (Chen et al. 2010) to the identity, or closer to it: 1 - a = `believed` (1 - OAS) / 2; c = a v / D. Where not
+    (Chen et al. 2010) to the identity: 1 - a = (1 - OAS) / 2; c = a v / D. Where not
     `known`, A is the identity and b is 0.
 
     With b = (1 - a) / (c dof), A = (I + b R^T R)^(-1/2). Since 1/u - 1 = t g(t) for u = sqrt(1 + t), that is
@@ -54,7 +52,7 @@ def within_class_whitening(
     size2 = xp.where(usual, 1.0, scatter)  # squares of other sizes would overflow or vanish; shrinkage has no unit
     scaled = gram / size2[..., None, None]
     shrinkage = oas(xp.sum(scaled * scaled, axis=(-2, -1)) / dof**2, scatter / size2, dof, dim)
-    shrinkage = 1 - believed * (1 - shrinkage) / 2
+    shrinkage = 1 - (1 - shrinkage) / 2
     gain = xp.where(known, (1 - shrinkage) * dim / (shrinkage * scatter * dof), 0.0)  # b
     b = gain[..., None, None]
     inner = b * root_slope(b * gram)
