@@ -28,7 +28,7 @@ RECALL = 0.95  # of texts that are of a class
 SIZES = (3, 8, 30)  # numbers of classes, besides all and nearly all, with which coverages may be vacuous
 LEFT_OUT = 8  # classes, of nearly all
 WARNED = (0.9, 0.95)  # coverages
-LITTLE = 0.05  # of strangers: a coverage that rejects no more of them protects from almost nothing
+LITTLE = 0.05  # of strangers: a coverage that rejects no more of them rejects almost nothing
 REFERENCE = ("hypersphere, extent", "unit")
 
 Scores = NDArray[np.floating[Any]]
@@ -142,7 +142,7 @@ def foretold(model: HypersphereClassifier, strangers: dict[str, Scores]) -> dict
         expected, few = model.expected_, np.isinf(model.thresholds_).any()
     found = {
         "too_few": float(few),  # examples for the coverage: another warning
-        "vacuous": float(any("protects from almost nothing" in str(warning.message) for warning in given)),
+        "vacuous": float(any("rejects almost nothing" in str(warning.message) for warning in given)),
         "expected_rejected": expected.strangers_rejected or 0.0,
         # Unknown where no example can be left out; every class accepts everything then.
         "expected_set_size": len(model.classes_) if expected.set_size is None else expected.set_size,

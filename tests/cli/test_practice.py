@@ -119,7 +119,7 @@ def test_fit_reads_every_format(tmp_path: Path, bert: str, form: str) -> None:
     found = load_classifier(tmp_path / "model")
     assert printed == (
         f"{tmp_path / 'model'}: 3 classes, 9 examples, 3 in the smallest class (court)\n"
-        f"left-out accuracy {found.expected_.accuracy:.0%}\n"
+        f"leave-one-out accuracy {found.expected_.accuracy:.0%}\n"
     )
     expected = FewShotTextClassifier(encoder=bert).fit(TEXTS, LABELS)
     assert found.get_params() == expected.get_params()
@@ -128,7 +128,7 @@ def test_fit_reads_every_format(tmp_path: Path, bert: str, form: str) -> None:
 
 def test_settings_reach_the_classifier(tmp_path: Path, bert: str) -> None:
     file = table(tmp_path / "examples.csv", {"text": TEXTS, "label": LABELS})
-    with pytest.warns(UserWarning, match=r"protects from almost nothing here: .* 2.9 of 3 are plausible"):
+    with pytest.warns(UserWarning, match=r"rejects almost nothing here: .* 2.9 of 3 are plausible"):
         run(
             "fit", file, "--encoder", bert, "--out", tmp_path / "model", "--coverage", "0.8", "--region", "gaussian",
             "--fit-mode", "unbiased", "--feature-transform", "center-unit", "--reject-label", "?",
@@ -468,8 +468,8 @@ def test_fit_and_add_say_what_is_to_be_expected_and_warn_where_a_coverage_reject
         table(tmp_path / f"{name}.jsonl", {"vector": x.tolist(), "label": labels})
     common = ["--encoder", "identity", "--feature-transform", "none", "--coverage", "0.9"]
     printed = run("fit", tmp_path / "far.jsonl", "--out", tmp_path / "model", *common)
-    assert printed.endswith("left-out accuracy 100%, a plausible set of 0.9 classes on average\n")
-    with pytest.warns(UserWarning, match="coverage=0.9 protects from almost nothing here: .* or a lower coverage"):
+    assert printed.endswith("leave-one-out accuracy 100%, a plausible set of 0.9 classes on average\n")
+    with pytest.warns(UserWarning, match="coverage=0.9 rejects almost nothing here: .* or lower the coverage"):
         run("fit", tmp_path / "near.jsonl", "--out", tmp_path / "vague", *common)
-    with pytest.warns(UserWarning, match="protects from almost nothing here"):
-        assert "left-out accuracy" in run("add", tmp_path / "vague", tmp_path / "near.jsonl")
+    with pytest.warns(UserWarning, match="rejects almost nothing here"):
+        assert "leave-one-out accuracy" in run("add", tmp_path / "vague", tmp_path / "near.jsonl")

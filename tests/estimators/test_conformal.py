@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.confidence import enough as enough_examples
-from hyperproto.estimators.confidence import quantile, rank
+from hyperproto.estimators.conformal import enough as enough_examples
+from hyperproto.estimators.conformal import quantile, rank
 from tests.estimators.conftest import assert_equal_models, blobs
 
 PLAIN: dict[str, Any] = {"fit_mode": "point", "feature_transform": "none"}
@@ -143,9 +143,7 @@ def test_with_a_guarantee_examples_that_are_alone_count_as_far() -> None:
             ):
                 assert np.isinf(model.thresholds_).all()
         else:
-            with pytest.warns(
-                UserWarning, match="coverage=0.8 protects from almost nothing here: .* 0% of the examples"
-            ):
+            with pytest.warns(UserWarning, match="coverage=0.8 rejects almost nothing here: .* 0% of the examples"):
                 assert np.isfinite(model.thresholds_).all()
 
 
@@ -158,7 +156,7 @@ def test_one_pair_is_too_little_for_anything() -> None:
             assert np.isinf(model.thresholds_).all()
 
 
-@pytest.mark.filterwarnings("ignore:coverage=.* protects from almost nothing")  # some draws overlap, some do not
+@pytest.mark.filterwarnings("ignore:coverage=.* rejects almost nothing")  # some draws overlap, some do not
 @pytest.mark.parametrize("options", CHOICES)
 @pytest.mark.parametrize("shots", [(5,) * 12, (2, 3, 4, 6, 8, 12) * 2, (20,) * 3])
 def test_coverage_on_fresh_data(options: dict[str, Any], shots: tuple[int, ...]) -> None:
@@ -317,7 +315,7 @@ def test_updates_move_the_thresholds() -> None:
     assert_equal_models(in_parts, at_once, x)
 
 
-@pytest.mark.filterwarnings("ignore:coverage=.* protects from almost nothing")  # true of these, and not the point
+@pytest.mark.filterwarnings("ignore:coverage=.* rejects almost nothing")  # true of these, and not the point
 def test_weights_are_repetitions_here_too() -> None:
     x, y = blobs((9, 3, 8, 1), seed=8)
     weights = np.random.default_rng(0).integers(1, 4, len(x))

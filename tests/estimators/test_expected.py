@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from hyperproto import HypersphereClassifier
-from hyperproto.estimators import confidence
-from hyperproto.estimators.confidence import PlausibleSets
+from hyperproto.estimators import temperature
+from hyperproto.estimators.conformal import PlausibleSets
 from hyperproto.regions.left_out import measures_by_refitting
 from tests.estimators.conftest import MODES
 
@@ -28,14 +28,14 @@ def test_a_coverage_that_lets_every_stranger_in_says_so() -> None:
     x, y, _, _, strangers = draw(COUNTS, 0.2)
     model = HypersphereClassifier(coverage=0.9).fit(x, y)
     told = (
-        r"coverage=0.9 protects from almost nothing here: if their own class were unknown, 0% of the examples would "
-        r"have no plausible class, and \d\.\d of 8 are plausible on average; give more examples of the classes that "
-        r"have few, take fewer classes, or a lower coverage"
+        r"coverage=0.9 rejects almost nothing here: with their own class removed, 0% of the examples would "
+        r"have no plausible class, and \d\.\d of 8 are plausible on average; add examples to small classes, "
+        r"use fewer classes, or lower the coverage"
     )
     with pytest.warns(UserWarning, match=told):
         assert model.predict_set(strangers).any(axis=1).all()
     assert (model.predict(strangers) >= 0).mean() > 0.9
-    assert model.expected_.strangers_rejected == 0
+    assert model.expected_.outside_rejected == 0
     assert model.expected_.set_size is not None
     assert model.expected_.set_size > 5
     assert model.set_params(coverage=None).expected_.set_size is None
@@ -50,14 +50,14 @@ def test_a_coverage_that_protects_is_quiet_and_its_numbers_are_those_of_fresh_ve
     model = HypersphereClassifier(coverage=0.9, **options).fit(x, y)
     expected = model.expected_
     assert (model.predict(strangers) == -1).mean() > 0.5
-    assert expected.strangers_rejected is not None
-    assert expected.strangers_rejected > 0.5
+    assert expected.outside_rejected is not None
+    assert expected.outside_rejected > 0.5
     assert expected.set_size == pytest.approx(model.predict_set(fresh).sum(axis=1).mean(), abs=0.25)
     accuracy = (model.set_params(coverage=None).predict(fresh) == labels).mean()
     assert expected.accuracy == pytest.approx(accuracy, abs=0.07)
     assert (expected.classes, expected.examples) == (8, len(y))
     assert str(expected) == (
-        f"left-out accuracy {expected.accuracy:.0%}, a plausible set of {expected.set_size:.1f} classes on average"
+        f"leave-one-out accuracy {expected.accuracy:.0%}, a plausible set of {expected.set_size:.1f} classes on average"
     )
 
 
@@ -86,26 +86,26 @@ def test_the_plausible_set_of_an_example_is_that_of_a_vector_that_was_not_there(
         sizes.append(others.sum() + own)
         rejected.append(not others.any())
     assert model.expected_.set_size == pytest.approx(np.mean(sizes))
-    assert model.expected_.strangers_rejected == pytest.approx(np.mean(rejected))
+    assert model.expected_.outside_rejected == pytest.approx(np.mean(rejected))
 
 
 def test_where_nothing_can_be_left_out_the_reason_is_told() -> None:
     x, y, *_ = draw((1, 1, 1), 1.0)
     alone = HypersphereClassifier().fit(x, y).expected_
     assert (alone.accuracy, alone.set_size, alone.examples) == (None, None, 0)
-    assert str(alone) == "left-out accuracy unknown: every class has one example, and none can be left out"
+    assert str(alone) == "leave-one-out accuracy unknown: every class has one example, and none can be left out"
     lean = HypersphereClassifier(fit_mode="unbiased", store_support=False, temperature=1.0).fit(x, y).expected_
     assert (lean.accuracy, lean.reason) == (None, "store_support=False keeps no examples to leave out")
     one = HypersphereClassifier(coverage=0.5).fit(draw((9,), 1.0)[0], np.zeros(9)).expected_
-    assert (one.accuracy, one.strangers_rejected, one.classes) == (1.0, None, 1)
+    assert (one.accuracy, one.outside_rejected, one.classes) == (1.0, None, 1)
 
 
 def test_evenly_spaced_examples_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, *_ = draw((20,) * 10, 0.8)
     model = HypersphereClassifier(coverage=0.9).fit(x, y)
     all_of_them = model.expected_
-    monkeypatch.setattr(confidence, "MOST_SCORES", 500)
-    monkeypatch.setattr(confidence, "LEAST_JUDGED", 10)
+    monkeypatch.setattr(temperature, "MOST_SCORES", 500)
+    monkeypatch.setattr(temperature, "LEAST_SAMPLE", 10)
     some = HypersphereClassifier(coverage=0.9).fit(x, y).expected_
     assert (all_of_them.examples, some.examples) == (200, 50)
     assert some.accuracy == pytest.approx(all_of_them.accuracy, abs=0.2)
@@ -119,7 +119,7 @@ def test_what_counts_as_vacuous() -> None:
     assert "5% of the examples would have no plausible class, and 3.0 of 8" in str(
         PlausibleSets(3.0, 0.05, 8).warning(0.9)
     )
-    assert "5% of the examples would have no plausible class; give" in str(PlausibleSets(None, 0.05, 8).warning(0.9))
+    assert "5% of the examples would have no plausible class; add" in str(PlausibleSets(None, 0.05, 8).warning(0.9))
     assert PlausibleSets(0.9, None, 1).warning(0.9) is None
     assert PlausibleSets(3.0, 0.04, 8).warning(0.95) is None
     assert PlausibleSets(3.0, 0.08, 8).warning(0.5) is None

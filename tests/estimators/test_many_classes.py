@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from hyperproto import HypersphereClassifier
-from hyperproto.estimators import confidence, doctor, neighbours
-from hyperproto.estimators.confidence import Conformal, _PooledReach, pseudo_examples, quantile, scale
+from hyperproto.estimators import conformal, doctor, neighbours, temperature
+from hyperproto.estimators.conformal import Conformal, _PooledReach, quantile, scale
+from hyperproto.estimators.temperature import pseudo_examples
 from hyperproto.regions import left_out
 from hyperproto.regions.bayes import moment_ratio
 from hyperproto.regions.left_out import LeftOut
@@ -28,9 +29,10 @@ def classes(way: int, shot: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[A
 @pytest.mark.parametrize("shot", [1, 2])
 def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The constants are made small, so that few classes are many: all pairs of them would be 8 bytes times way^2."""
-    monkeypatch.setattr(confidence, "MOST_SCORES", 50_000)
-    monkeypatch.setattr(confidence, "LEAST_JUDGED", 10)
-    monkeypatch.setattr(confidence, "BLOCK", 10_000)
+    monkeypatch.setattr(temperature, "MOST_SCORES", 50_000)
+    monkeypatch.setattr(temperature, "LEAST_SAMPLE", 10)
+    monkeypatch.setattr(conformal, "BLOCK", 10_000)
+    monkeypatch.setattr(temperature, "BLOCK", 10_000)
     monkeypatch.setattr(left_out, "BLOCK", 10_000)
     monkeypatch.setattr(neighbours, "MOST_PAIRS", 1_000_000)
     monkeypatch.setattr(neighbours, "BLOCK", 10_000)
@@ -42,7 +44,7 @@ def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.M
         pairs.append(len(index) * len(out.stats.count))
         return measured(out, region, form, index, fair)
 
-    monkeypatch.setattr(confidence, "left_out_measures", counting)
+    monkeypatch.setattr(temperature, "left_out_measures", counting)
     monkeypatch.setattr(doctor, "left_out_measures", counting)
     way = 4000
     x, y = classes(way, shot)
@@ -50,7 +52,7 @@ def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.M
     tracemalloc.start()
     model.fit(x, y)
     if shot > 1:
-        with pytest.warns(UserWarning, match="coverage=0.9 protects from almost nothing here"):
+        with pytest.warns(UserWarning, match="coverage=0.9 rejects almost nothing here"):
             assert np.isfinite(model.thresholds_).all()
         assert model.predict_set(x[:5]).shape == (5, way)
     else:
@@ -70,9 +72,9 @@ def test_pseudo_examples_of_very_many_classes_are_of_evenly_spaced_ones(monkeypa
     x, y = classes(50, 2)
     stats = moments_of(x, y, None, 50)
     assert len(pseudo_examples(stats, 4.0, True).labels) == 50 * 49
-    monkeypatch.setattr(confidence, "MOST_SCORES", 500)
-    monkeypatch.setattr(confidence, "MOST_PSEUDO_SCORES", 500)
-    monkeypatch.setattr(confidence, "LEAST_JUDGED", 5)
+    monkeypatch.setattr(temperature, "MOST_SCORES", 500)
+    monkeypatch.setattr(temperature, "MOST_PSEUDO_SCORES", 500)
+    monkeypatch.setattr(temperature, "LEAST_SAMPLE", 5)
     found = pseudo_examples(stats, 4.0, True)
     assert found.labels.tolist() == [0, 5, 10, 16, 21, 27, 32, 38, 43, 49]
     assert (found.borrowed == (found.labels + 1) % 50).all()
@@ -83,8 +85,8 @@ def test_the_temperature_of_many_classes_is_near_that_of_all_pairs(monkeypatch: 
         x, y = classes(400, shot)
         exact = HypersphereClassifier().fit(x, y).temperature_
         with monkeypatch.context() as patch:
-            patch.setattr(confidence, "MOST_SCORES", 40_000)
-            patch.setattr(confidence, "MOST_PSEUDO_SCORES", 40_000)
+            patch.setattr(temperature, "MOST_SCORES", 40_000)
+            patch.setattr(temperature, "MOST_PSEUDO_SCORES", 40_000)
             some = HypersphereClassifier().fit(x, y).temperature_  # of 100 examples: it varies by some 15 %
             assert some == pytest.approx(exact, rel=0.2)
 
@@ -118,7 +120,7 @@ def plain_reach(conformal: Conformal, weights: Any, coverage: float, n: int) -> 
     known = np.isfinite(conformal.scores)
     own = class_scatter(stats.squares, stats.count)[n]
     reach = np.where(known, conformal.scores, 0.0) * scale(own, conformal.pooled, stats.count[n])
-    values = np.where(known, np.where(stats.labels == n, conformal.reach_from_own, reach), np.inf)
+    values = np.where(known, np.where(stats.labels == n, conformal.jackknife_reach, reach), np.inf)
     return quantile(values, weights, coverage)
 
 

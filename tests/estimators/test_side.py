@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.confidence import DOUBT, support_temperature
+from hyperproto.estimators.temperature import UNLABELLED_STEP, support_temperature
 from hyperproto.regions import Sphere
 from tests.estimators.conftest import assert_equal_models
 from tests.estimators.test_storage import forge, put
@@ -178,7 +178,7 @@ def test_no_examples_at_all(empty: Any) -> None:
     assert_equal_models(few, HypersphereClassifier().fit(X, Y, names=NAMES), Q)
 
 
-@pytest.mark.filterwarnings("ignore:coverage=0.8 protects from almost nothing")
+@pytest.mark.filterwarnings("ignore:coverage=0.8 rejects almost nothing")
 def test_classes_known_by_name_alone(make: Any, tmp_path: Path) -> None:
     """They have answers, distances, thresholds and a place in the diagnosis; and take no part in what is left out."""
     here = np.isin(Y, ["a", "c", "e"])
@@ -306,7 +306,7 @@ def test_where_no_example_can_be_left_out_rows_make_few_surer(
     inside = model._model()
     prior = model.prior_ratio, model.feature_transform != "none", inside.posterior_centers
     by_examples = support_temperature(inside.left_out, inside.region, inside.form, *prior)
-    no_surer = (model.temperature_ / by_examples ** (1 - DOUBT)) ** (1 / DOUBT)
+    no_surer = (model.temperature_ / by_examples ** (1 - UNLABELLED_STEP)) ** (1 / UNLABELLED_STEP)
     model.set_params(temperature=no_surer)
     assert model.predict_proba(ROWS).max(1).mean() == pytest.approx(without.predict_proba(ROWS).max(1).mean(), rel=1e-4)
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import log_softmax
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.confidence import (
+from hyperproto.estimators.temperature import (
     PSEUDO_WEIGHT,
     WIDEST,
     fit_temperature,
@@ -208,7 +208,7 @@ def test_of_many_classes_some_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     model = HypersphereClassifier().fit(x, y)._model()
     whole = pseudo_examples(model.stats, 4.0, directions=True)
     assert len(whole.labels) == 20 * 19
-    monkeypatch.setattr("hyperproto.estimators.confidence.MOST_PSEUDO_SCORES", 5 * 400)
+    monkeypatch.setattr("hyperproto.estimators.temperature.MOST_PSEUDO_SCORES", 5 * 400)
     some = pseudo_examples(model.stats, 4.0, directions=True)
     assert np.bincount(some.labels).tolist() == [5] * 20
     assert (some.labels != some.borrowed).all()
@@ -231,7 +231,7 @@ def test_the_ends() -> None:
 def test_many_examples_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs((30, 40, 35), seed=1, apart=0.7)
     whole = HypersphereClassifier().fit(x, y).temperature_
-    monkeypatch.setattr("hyperproto.estimators.confidence.MOST_SCORES", 120)
+    monkeypatch.setattr("hyperproto.estimators.temperature.MOST_SCORES", 120)
     thinned = HypersphereClassifier().fit(x, y).temperature_
     assert thinned != whole
     assert thinned == pytest.approx(whole, rel=0.6)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hyperproto.estimators import HypersphereClassifier, memory
-from hyperproto.estimators.confidence import Conformal
+from hyperproto.estimators.conformal import Conformal
 from hyperproto.estimators.model import Model
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import FlatStatistics

@@ -44,7 +44,7 @@ def test_every_region_keeps_the_contract(cls: type[Region], array: Callable[[Any
     check_region(cls, array=array)
 
 
-@pytest.mark.filterwarnings("ignore:coverage=.* protects from almost nothing")  # true of center-unit
+@pytest.mark.filterwarnings("ignore:coverage=.* rejects almost nothing")  # true of center-unit
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
 def test_the_classifier_takes_it(transform: str) -> None:

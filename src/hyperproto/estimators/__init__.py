@@ -1,6 +1,6 @@
 """Estimators: the scikit-learn front of the regions. Only texts and images need torch, and only when they are read."""
 
-from hyperproto.estimators.confidence import Expected
+from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hyperproto.estimators.confidence import class_scales
+from hyperproto.estimators.conformal import class_scales
 from hyperproto.estimators.model import Model, blocks
 from hyperproto.estimators.neighbours import nearest_others
 from hyperproto.regions.arrays import Doubles, Indices, row_squares

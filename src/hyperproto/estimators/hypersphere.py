@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from hyperproto.errors import ConfigError, DataError, NotApplicableError, unknown_name
 from hyperproto.estimators import storage
-from hyperproto.estimators.confidence import Expected
+from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.inputs import check_rows, plain_labels, unmasked
 from hyperproto.estimators.label_checks import (

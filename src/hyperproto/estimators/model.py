@@ -10,21 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
-from hyperproto.estimators.confidence import (
-    DOUBT,
+from hyperproto.estimators.conformal import (
     Conformal,
     Expected,
     class_scales,
     enough,
-    evenly_spaced,
-    left_out_accuracy,
-    matched_temperature,
-    mean_confidence,
+    leave_one_out_accuracy,
     plausible_sets,
-    support_temperature,
 )
 from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, unit_rows
 from hyperproto.estimators.side import Learned
+from hyperproto.estimators.temperature import (
+    UNLABELLED_STEP,
+    evenly_spaced,
+    matched_temperature,
+    mean_confidence,
+    support_temperature,
+)
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats
 from hyperproto.regions.known import near_rows
@@ -243,7 +245,7 @@ class Model:
         directions = self.centered or self.memory.unit
         prior = self.parameters["prior_ratio"], directions, self.posterior_centers
         found = support_temperature(self.left_out, self.region, self.form, *prior)
-        return found ** (1 - DOUBT) * self._no_surer() ** DOUBT if self._rows_decide else found
+        return found ** (1 - UNLABELLED_STEP) * self._no_surer() ** UNLABELLED_STEP if self._rows_decide else found
 
     @property
     def _rows_decide(self) -> bool:
@@ -299,13 +301,13 @@ class Model:
         if self.memory.examples is None:
             return Expected(None, None, None, way, 0, "store_support=False keeps no examples to leave out")
         sets = None if coverage is None else plausible_sets(self.conformal, self.thresholds)
-        accuracy, number = left_out_accuracy(self.left_out, self.region, self.form)
+        accuracy, number = leave_one_out_accuracy(self.left_out, self.region, self.form)
         alone = "every class has one example, and none can be left out"
         reason = "" if number else alone if self.has_examples.any() else "there are no examples to leave out"
         return Expected(
             accuracy,
             None if sets is None else sets.set_size,
-            None if sets is None else sets.strangers_rejected,
+            None if sets is None else sets.outside_rejected,
             way,
             number,
             reason,
