@@ -12,7 +12,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.data.relations import Relation
 from hyperproto.encoders import ENCODERS, Encoder, Units
 from hyperproto.encoders.conv4 import Conv4
-from hyperproto.encoders.encoder_contract import check_encoder
+from hyperproto.testing import check_encoder
 
 RELATIONS: list[Relation] = [
     {"tokens": ["anna", "was", "born", "in", "paris"], "head": [0], "tail": [4]},

@@ -14,8 +14,8 @@ from hyperproto.estimators import HypersphereClassifier
 from hyperproto.regions import REGIONS, Array, Cone, Gaussian, Moments, Point, Region, Sphere
 from hyperproto.regions.arrays import Doubles, Indices
 from hyperproto.regions.base import ClosedForm, LinearForm
-from hyperproto.regions.checks import check_region
 from hyperproto.regions.left_out import LeftOut
+from hyperproto.testing import check_region
 from tests.regions.ellipsoid import Ellipsoid
 
 ALL: list[type[Region]] = [*REGIONS.values(), Ellipsoid]

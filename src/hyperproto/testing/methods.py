@@ -19,17 +19,13 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
-from hyperproto.encoders.encoder_contract import check_encoder
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes
 from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task, with_names
 from hyperproto.methods.base import Reads
-from hyperproto.regions.checks import check_region
 from hyperproto.registry import keywords
 from hyperproto.transforms import TRANSFORMS
-
-__all__ = ["Bench", "check_encoder", "check_method", "check_region", "method_checks"]
 
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
 LONGEST = 5  # tokens
