@@ -17,6 +17,7 @@ from hyperproto import BusyError, ConfigError, DataError, files
 from hyperproto.files import (
     _swept,
     atomic_write,
+    is_folder,
     is_utf8,
     lock,
     open_file,
@@ -126,6 +127,17 @@ def test_folders_made_for_a_file_that_is_not_written_are_removed_again(tmp_path:
 def test_each_kind_of_refusal_gets_its_own_advice(number: int, words: str) -> None:
     assert os_problem(OSError(number, os.strerror(number), "x.csv")).startswith(words)
     assert os_problem(OSError(number, os.strerror(number)), "x.csv").startswith(words)
+
+
+def test_a_name_longer_than_a_message_is_shortened_in_the_error(tmp_path: Path) -> None:
+    name = "a" * 6000
+    with (
+        pytest.raises(DataError, match=r"^.{300,600}File name too long; take a shorter name$"),
+        lock(tmp_path / name, ""),
+    ):
+        pass
+    assert not is_folder(tmp_path / name)
+    assert is_folder(tmp_path)
 
 
 def test_a_fifo_a_device_a_folder_and_a_circle_of_links_are_no_files_to_read(tmp_path: Path) -> None:

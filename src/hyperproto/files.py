@@ -103,6 +103,10 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:  # a file: say so
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise DataError(os_problem(error)) from None  # which shortens the name
     except ValueError as error:  # a name that no folder can have
         raise DataError(f"{str(folder)!r}: not the name of a folder ({error}); check the path") from None
 
@@ -220,6 +224,11 @@ def is_there(path: str | os.PathLike[str]) -> bool:
         return Path(path).exists()
     except (OSError, ValueError):
         return False
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has this name; False for a name that nothing can have, such as a very long one."""
+    return is_there(path) and Path(path).is_dir()
 
 
 def open_file(

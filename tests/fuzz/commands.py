@@ -283,7 +283,8 @@ def demo(random: Random, folder: Path, samples: Samples) -> Command:
     """Options that the demo refuses, or a folder that it cannot write to: it takes minutes where it runs."""
     (folder / "file").write_bytes(b"x")
     words = ["demo", "--out", random.choice(("file", "file/below", "a" * 300))]
-    return Command([*words, *random.choice(([], ["--json", "file/x"], ["--nothing"], ["extra"]))], may_write=("file",))
+    refused = random.choice((["--json", "file/x"], ["--nothing"], ["extra"]))  # also if a word in between changes --out
+    return Command([*words, *refused], may_write=("file",))
 
 
 @command("recipes", 5)

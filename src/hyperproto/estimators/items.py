@@ -18,7 +18,7 @@ from hyperproto.estimators import storage
 from hyperproto.estimators.callables import CallableNetwork, Network, has_encode, is_torch_module
 from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier, fitted_attribute
-from hyperproto.files import read_json
+from hyperproto.files import is_there, read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
@@ -152,7 +152,7 @@ def run_folder(encoder: Any) -> Path | None:
     if not isinstance(encoder, str | PathLike):
         return None
     folder = Path(encoder).expanduser()
-    if not (folder / "config.json").is_file():
+    if not is_there(folder / "config.json"):
         return None
     try:
         config = read_json(folder / "config.json")

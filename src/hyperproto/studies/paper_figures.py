@@ -13,7 +13,7 @@ from typing import Any
 
 from hyperproto import __version__
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.files import atomic_write, read_json
+from hyperproto.files import atomic_write, is_folder, read_json
 from hyperproto.progress import Show
 from hyperproto.reports import radius_figure, schematics, score_figures, space_figures
 from hyperproto.reports.drawing import Drawing, Numbers
@@ -43,8 +43,9 @@ class Results:
         """Read files, and of folders those that figures are made from; None: the folder results, if there is one."""
         found = cls()
         for path in [RESULTS] * RESULTS.is_dir() if given is None else given:
-            for file in _files(path) if path.is_dir() else [path]:
-                found._take(file, named=not path.is_dir())
+            folder = is_folder(path)
+            for file in _files(path) if folder else [path]:
+                found._take(file, named=not folder)
         return found
 
     def _take(self, file: Path, named: bool) -> None:

@@ -10,6 +10,7 @@ from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
+from hyperproto.files import is_folder
 from hyperproto.methods import METHODS, Method
 from hyperproto.problems import make_sampler
 from hyperproto.progress import Show
@@ -34,7 +35,7 @@ def make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) 
 
 def _make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) -> TableReport:
     table = read_table(spec)
-    if runs is not None and not runs.is_dir():
+    if runs is not None and not is_folder(runs):
         raise DataError(f"{runs}: no such folder; name the one that holds your runs with --runs")
     found, to_run, remarks = find_runs(spec, table, runs or Path("runs"))
     groups, twice = group_by_seed([run for run in found if run.has_model])
