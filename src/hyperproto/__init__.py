@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hyperproto.api import submit as submit
     from hyperproto.api import tag as tag
     from hyperproto.api import train as train
+    from hyperproto.api.files import add as add
+    from hyperproto.api.files import fit as fit
+    from hyperproto.api.files import predict as predict
     from hyperproto.data import OUTSIDE as OUTSIDE
     from hyperproto.data import Pool as Pool
     from hyperproto.data import open_pool as open_pool
@@ -41,9 +44,6 @@ if TYPE_CHECKING:
     from hyperproto.estimators import ImageEncoder as ImageEncoder
     from hyperproto.estimators import TextEncoder as TextEncoder
     from hyperproto.estimators import load_classifier as load_classifier
-    from hyperproto.estimators.examples import add as add
-    from hyperproto.estimators.examples import fit as fit
-    from hyperproto.estimators.examples import predict as predict
     from hyperproto.estimators.storage import model_lock as model_lock
     from hyperproto.evaluation import Result as Result
     from hyperproto.reports.comparison import Comparison as Comparison
@@ -68,13 +68,13 @@ _HOME = {
     "Result": "evaluation",
     "Run": "training",
     "TextEncoder": "estimators",
-    "add": "estimators.examples",
+    "add": "api.files",
     "check_data": "api",
     "compare": "api",
     "distant_data": "api",
     "evaluate": "api",
     "figure": "api",
-    "fit": "estimators.examples",
+    "fit": "api.files",
     "grid": "api",
     "list_data": "api",
     "list_methods": "api",
@@ -82,7 +82,7 @@ _HOME = {
     "load_classifier": "estimators",
     "model_lock": "estimators.storage",
     "open_pool": "data",
-    "predict": "estimators.examples",
+    "predict": "api.files",
     "report": "api",
     "reproduce": "api",
     "submit": "api",

@@ -28,6 +28,10 @@ def noted(show: Show | None, words: str) -> Callable[[int, int], None]:
     return report
 
 
+def silent(done: int, total: int, note: str = "") -> None:
+    """Ignore progress."""
+
+
 @contextmanager
 def progress_bar(title: str) -> Iterator[Show]:
     """Show a bar until the block ends, well or not: nothing of it stays above a result or an error.

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import hyperproto
-from hyperproto import ConfigError, HyperProtoError, api
+from hyperproto import ConfigError, HyperProtoError
 from hyperproto.cli import app
 from hyperproto.problems import paired_difference
+from hyperproto.recipes import override_texts, parse_values
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 from tests.training.conftest import recipe_file, tiny
@@ -186,15 +187,13 @@ def test_train_is_the_command_and_a_run_is_evaluated(data: str, vectors_file: Pa
 
 def test_overrides_are_written_as_toml() -> None:
     given = {"training.seed": 3, "start": "a'b\"c", "episodes.shot": [1, 2], "encoder": {"name": "x", "deep": True}}
-    texts = api._override_texts(given)
+    texts = override_texts(given)
     assert texts == [
         "training.seed=3",
         'start="a\'b\\"c"',
         "episodes.shot=[1, 2]",
         'encoder={"name" = "x", "deep" = true}',
     ]
-    from hyperproto.recipes import parse_values
-
     assert parse_values(texts) == {
         "training": {"seed": 3},
         "start": "a'b\"c",
@@ -300,7 +299,8 @@ def test_an_option_of_one_method_is_given_once(data: str) -> None:
 
 
 def test_examples_of_the_docstrings_run() -> None:
+    from hyperproto.api import lists, paper, research
     from hyperproto.reports import text_table
 
-    for module in (api, text_table):
+    for module in (lists, paper, research, text_table):
         assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0

@@ -144,7 +144,7 @@ def test_descriptions_of_labels_without_examples_are_warned_of(tmp_path: Path, b
 
 
 def test_an_empty_class_folder_is_warned_of(tmp_path: Path, files: list[Path]) -> None:
-    from hyperproto.estimators.examples import read_examples
+    from hyperproto.api.examples import read_examples
 
     for n, path in enumerate(files):
         (tmp_path / "photos" / "pets" / "ab"[n % 2]).mkdir(parents=True, exist_ok=True)

@@ -17,12 +17,12 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from hyperproto import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, ImageEncoder, TextEncoder
+from hyperproto.api.files import new_classifier
 from hyperproto.data import DATASETS, Pool, open_pool
 from hyperproto.encoders import make_encoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import load_classifier
 from hyperproto.estimators.items import run_folder
-from hyperproto.estimators.kinds import new_classifier
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.prior_ratio import PriorRatio
 from tests.helpers.items import LABELS, TEXTS, names_of

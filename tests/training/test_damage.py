@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from hyperproto.api.files import new_classifier
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.estimators.items import run_folder
-from hyperproto.estimators.kinds import new_classifier
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import HEAD, NO_CHECKSUM, load_tensors, save_tensors
 from hyperproto.training.prior_ratio import PriorRatio

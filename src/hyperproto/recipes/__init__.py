@@ -14,6 +14,7 @@ from hyperproto.recipes.paper_tables import (
 from hyperproto.recipes.recipe_files import (
     builtin_recipes,
     cost_minutes,
+    override_texts,
     parse_values,
     read_recipe,
     read_rows,
@@ -52,6 +53,7 @@ __all__ = [
     "builtin_recipes",
     "builtin_tables",
     "cost_minutes",
+    "override_texts",
     "parse",
     "parse_values",
     "read_recipe",

@@ -142,6 +142,13 @@ def toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def override_texts(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
+    """Return settings as the command line writes them: `KEY=VALUE` with a TOML value."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
 def _parsed(override: str) -> tuple[list[str], Any]:
     path, equals, text = override.partition("=")
     if not equals or not path.strip():

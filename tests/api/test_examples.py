@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperproto.estimators.examples import VectorReader, read_image, read_label, read_text
+from hyperproto.api.examples import VectorReader, read_image, read_label, read_text
 
 
 @pytest.mark.parametrize("cell", ["1 2.5 -3e0", "1, 2.5, -3", "[1,2.5,-3]", [1, 2.5, -3], np.array([1, 2.5, -3])])

@@ -1,22 +1,15 @@
-"""Files of examples: fit a classifier to one, add one to a saved classifier, label the rows of one.
-
-A file is a table (see `tables`) with a column of texts, paths of images, or vectors; or a folder of images by class.
-All of its examples are used, or an error names the wrong ones and nothing changes.
-"""
+"""Labelled examples and unlabelled items, read from tables and from folders of images by class."""
 
 import math
 import os
-import shlex
-import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
-from os import PathLike, fspath
 from pathlib import Path, PurePosixPath
 from reprlib import repr as short
-from typing import Any, TextIO
+from typing import Any
 from warnings import warn
 
 import numpy as np
@@ -24,197 +17,24 @@ import numpy as np
 from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
 from hyperproto.data.image_files import image_names, is_image
-from hyperproto.data.table_output import output_format, row_writer
-from hyperproto.data.tables import SUFFIXES, BadRow, OpenTable, open_table
+from hyperproto.data.tables import SUFFIXES, OpenTable, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.estimators.hypersphere import HypersphereClassifier
-from hyperproto.estimators.image import FewShotImageClassifier
-from hyperproto.estimators.items import FewShotClassifier
-from hyperproto.estimators.kinds import kind_of, load_classifier, new_classifier
-from hyperproto.estimators.storage import model_lock
-from hyperproto.estimators.text import FewShotTextClassifier, text_problem
+from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier
+from hyperproto.estimators.text import text_problem
 from hyperproto.files import is_folder, is_there, is_utf8
-from hyperproto.registry import Trust
-from hyperproto.registry import trust as trust_files
 
 MOST = 10  # wrong rows that a message names
-PREDICTED = ("predicted", "probability")
-ERROR = "error"  # column of the reason why a row has no label
-ON_ERROR = ("stop", "skip", "blank")
-DESCRIPTION = "description"  # column of what a class is about
+DESCRIPTION = "description"  # column of the description of a class
 
 Examples = tuple[list[Any], list[str | int]]
 CellReader = Callable[[Any], Any]  # refuses a cell by a ValueError that says what is wrong
 
 
-def fit(
-    examples: str | PathLike[str],
-    out: str | PathLike[str] | None = None,
-    *,
-    encoder: str | None = None,
-    text: str | None = None,
-    label: str = "label",
-    unlabelled: str | PathLike[str] | None = None,
-    descriptions: str | PathLike[str] | None = None,
-    format: str | None = None,  # noqa: A002 # as the command line calls it
-    bar: bool = False,
-    trust: Trust = None,
-    **settings: Any,
-) -> HypersphereClassifier:
-    """Fit a classifier to a file of labelled texts, images or vectors, and save it. One example a class is enough.
-
-    Parameters
-    ----------
-    examples : a table (CSV, TSV, JSON lines, Parquet), "-" for standard input, or a folder of images by class.
-    out : folder for the model; one that is there is replaced. None: it is not saved.
-    encoder : minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors. None: by the
-        examples.
-    text, label : columns of the items (None: text, image or vector) and of the labels.
-    unlabelled : more items of the same kind, without a label: a table, or images. They are learned from, not stored.
-    descriptions : for texts, a table with the columns of the labels and `description`: what the classes are about. A
-        label that has no example is a class, too, and is warned of. None: the labels themselves, in words.
-    format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
-    bar : show a bar on standard error while items are encoded.
-    trust : .py files that a run, where that is the encoder, may import.
-    settings : parameters of the classifier, such as `coverage=0.95`.
-
-    Examples
-    --------
-    >>> model = fit("examples.csv", "model", encoder="minilm", coverage=0.95)  # doctest: +SKIP
-    >>> model.predict(["Where is my card?"])  # doctest: +SKIP
-    """
-    trust_files(trust)
-    source = fspath(examples)
-    model = new_classifier(encoder, is_folder(source), **settings)
-    items, labels = read_examples(model, source, text, label, format)
-    if descriptions is not None:
-        if not isinstance(model, FewShotTextClassifier):
-            raise ConfigError(f"{fspath(descriptions)}: descriptions are for classifiers of texts")
-        described = _read_descriptions(fspath(descriptions), label)
-        _warn_of_descriptions(fspath(descriptions), described.keys(), labels)
-        model.set_params(names=described)
-    more = None if unlabelled is None else _read_items(model, fspath(unlabelled), text)
-    with _bar(model, bar):
-        model.fit(items, labels, unlabelled=more)
-    if out is not None:
-        model.save(out)
-    return model
-
-
-def add(
-    model: str | PathLike[str],
-    examples: str | PathLike[str],
-    *,
-    text: str | None = None,
-    label: str = "label",
-    new_classes: bool = False,
-    format: str | None = None,  # noqa: A002 # as the command line calls it
-    bar: bool = False,
-    trust: Trust = None,
-) -> HypersphereClassifier:
-    """Add examples to a saved classifier, as if they had been there from the start; it changes whole or not at all.
-
-    Any number of processes may add to one model at once: they take turns.
-
-    Parameters
-    ----------
-    model : the folder that `fit` wrote.
-    new_classes : take labels that the model does not know.
-    examples, text, label, format, bar, trust : as `fit` takes them.
-
-    Examples
-    --------
-    >>> add("model", "more.jsonl", new_classes=True).classes_  # doctest: +SKIP
-    """
-    found = load_classifier(model, trust=trust)
-    known = set(found.classes_.tolist())
-
-    def check_label(given: str | int) -> None:
-        if given not in known:
-            raise UnknownLabelError(given, known)
-
-    items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
-    with model_lock(model):
-        found = load_classifier(model)  # as it is now: another process may have changed it meanwhile
-        if not new_classes and (gone := sorted({*labels} - {*found.classes_.tolist()}, key=str)):
-            raise DataError(f"{fspath(model)}: class {gone[0]!r} was taken away while the examples were read")
-        with _bar(found, bar):
-            found.partial_fit(items, labels)
-        found.save(model)
-    return found
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Summary of a file that was labelled."""
-
-    rows: int  # that were read
-    failed: int  # of them, those without an answer
-    problems: tuple[str, ...]  # their reasons and lines, those with the same reason together; the first ten reasons
-
-
-def predict(
-    model: str | PathLike[str],
-    source: str | PathLike[str],
-    out: str | PathLike[str] | TextIO,
-    *,
-    text: str | None = None,
-    format: str | None = None,  # noqa: A002 # as the command line calls it
-    batch: int = 64,
-    on_error: str = "blank",
-    safe_cells: bool = False,
-    trust: Trust = None,
-) -> Labelled:
-    """Label the rows of a file, however many: the same rows are written, each with a label and its probability.
-
-    Parameters
-    ----------
-    model : the folder that `fit` wrote.
-    source : a table, images, or "-" for lines of standard input.
-    out : a path, which is written whole or not at all, in the format of its ending (.csv, .tsv, .jsonl, .parquet); or
-        an open text file, which gets the rows as they come, in the format of the source (JSON lines for Parquet).
-    text, format, trust : as `fit` takes them; `format` is that of the source.
-    batch : rows answered at once.
-    on_error : for a row that cannot be labelled, such as an empty text. "blank": it is written without a label, and
-        with the reason in a column `error`, which CSV, TSV and Parquet always have then. "skip": it is left out.
-        "stop": it is an error, and a file `out` is not written.
-    safe_cells : in CSV and TSV, put an apostrophe before every cell that a spreadsheet would take for a formula: one
-        that begins with =, +, -, @, a tab or a carriage return.
-
-    Returns
-    -------
-    The number of rows, the number of rows that could not be labelled, and the reasons of the first of them.
-
-    Examples
-    --------
-    >>> predict("model", "new.csv", "answers.csv")  # doctest: +SKIP
-    """
-    if batch < 1:
-        raise ConfigError(f"batch={batch}: answer at least 1 row at once")
-    if on_error not in ON_ERROR:
-        raise ConfigError(f"--on-error: {unknown_name('way', str(on_error), ON_ERROR)}")
-    if isinstance(out, str | PathLike):
-        output_format(out, "lines")  # refuse a wrong ending before any work
-    found = load_classifier(model, trust=trust)
-    done = 0
-    piped = f"to label one text, write: echo {shlex.quote(fspath(source))} | hyperproto predict MODEL -"
-    with _open(fspath(source), format, found, piped, keep_bad=on_error != "stop") as table:
-        problems = _Problems(table)
-        column = text or ("text" if table.format == "lines" else kind_of(found).items)
-        table.check_column(column, "--text")
-        added = _added_columns(found, on_error)
-        _check_free(table.columns or (), added, table.name)
-        with row_writer(out, table, added, optional=(ERROR,), safe_cells=safe_cells) as write:
-            while rows := list(islice(table.rows, min(batch, sys.maxsize))):
-                for (line, row), answer in zip(rows, _label(found, table, rows, column, added, on_error), strict=True):
-                    done += 1
-                    if answer.problem is not None:
-                        problems.add(line, answer.problem)
-                    if answer.problem is None or on_error == "blank":
-                        cells = (answer.label, answer.probability, answer.problem)
-                        write({**row, **dict(zip(added, cells, strict=False))})
-                write.flush()
-    return Labelled(done, problems.count, tuple(problems.sentences()))
+def item_column(model: HypersphereClassifier) -> str:
+    """Return what a classifier reads, "text", "image" or "vector": also the usual column of a table of such items."""
+    if isinstance(model, FewShotTextClassifier):
+        return "text"
+    return "image" if isinstance(model, FewShotImageClassifier) else "vector"
 
 
 def read_examples(
@@ -231,7 +51,7 @@ def read_examples(
         return _from_folder(source, check_label)
     _check_text(source, "write texts and their labels into a table, such as a CSV file with columns text and label")
     with open_table(source, form) as table:
-        return _from_table(table, model, column or kind_of(model).items, label_column, check_label)
+        return _from_table(table, model, column or item_column(model), label_column, check_label)
 
 
 def _from_table(
@@ -256,16 +76,16 @@ def _from_table(
     return [item for item, _ in examples], [label for _, label in examples]
 
 
-def _read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
+def read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
     """Read items without their labels."""
-    with _open(source, None, model, "write such texts into a file, a line each", option=None) as table:
-        column = column or ("text" if table.format == "lines" else kind_of(model).items)
+    with open_items(source, None, model, "write such texts into a file, a line each", option=None) as table:
+        column = column or ("text" if table.format == "lines" else item_column(model))
         table.check_column(column, "--text")
         read_item = reader_for(model)
         return _read_rows(table, lambda row: read_cell(row, column, read_item), "items")
 
 
-def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
+def read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
     """Read what the classes are about."""
     found: dict[str | int, str] = {}
 
@@ -285,7 +105,7 @@ def _read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
     return found
 
 
-def _warn_of_descriptions(source: str, described: Collection[str | int], labels: list[str | int]) -> None:
+def warn_of_descriptions(source: str, described: Collection[str | int], labels: list[str | int]) -> None:
     """Warn of labels that have a description and no example: classes, unless they are slips."""
     alone = sorted({*described} - {*labels}, key=str)
     if alone:
@@ -299,7 +119,7 @@ def _warn_of_descriptions(source: str, described: Collection[str | int], labels:
 
 def _read_rows(table: OpenTable, read: Callable[[dict[str, Any]], Any], what: str) -> list[Any]:
     """What `read` gives for each row; rows that it refuses by a ValueError are named together."""
-    found, problems, unknown = [], _Problems(table), _UnknownLabels()
+    found, problems, unknown = [], Problems(table), _UnknownLabels()
     for line, row in table.rows:
         try:
             found.append(read(row))
@@ -364,7 +184,7 @@ def _refuse(problems: list[str]) -> None:
         raise DataError("\n".join(problems))
 
 
-class _Problems:
+class Problems:
     """Rows of a table that cannot be used, those with the same reason together."""
 
     def __init__(self, table: OpenTable) -> None:
@@ -430,7 +250,7 @@ class _UnknownLabels:
 
 def reader_for(model: HypersphereClassifier) -> CellReader:
     """What reads the cells that a classifier takes."""
-    items = kind_of(model).items
+    items = item_column(model)
     if items != "vector":
         return read_text if items == "text" else read_image
     return VectorReader(getattr(model, "n_features_in_", None))
@@ -492,84 +312,9 @@ def read_label(cell: Any) -> str | int:
     return cell
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """Label of a row and its probability (None for none of these), or the reason why it has none."""
-
-    label: Any = None
-    probability: float | None = None
-    problem: str | None = None
-
-
-def _label(
-    model: HypersphereClassifier,
-    table: OpenTable,
-    rows: list[tuple[int, dict[str, Any]]],
-    column: str,
-    added: Collection[str],
-    on_error: str,
-) -> list[_Answer]:
-    """Answer some rows at once; a row that cannot be read, or that the model refuses, has a problem for an answer."""
-    read_item = reader_for(model)
-    items, answers = {}, {}
-    for place, (line, row) in enumerate(rows):
-        _check_free(row, added, table.where(line))
-        try:
-            if isinstance(row, BadRow):
-                raise ValueError(row.problem)
-            items[place] = read_cell(row, column, read_item)
-        except ValueError as error:
-            if on_error == "stop":
-                raise DataError(f"{table.where(line)}: {error}") from None
-            answers[place] = _Answer(problem=str(error))
-    try:
-        found = _answers(model, list(items.values())) if items else []
-    except DataError:
-        if on_error == "stop":
-            raise
-        found = [_answer_alone(model, item) for item in items.values()]
-    answers |= dict(zip(items, found, strict=True))
-    return [answers[place] for place in range(len(rows))]
-
-
-def _answers(model: HypersphereClassifier, items: list[Any]) -> list[_Answer]:
-    labels, probability = model.predict(items).tolist(), model.predict_proba(items).tolist()
-    place = {label: n for n, label in enumerate(model.classes_.tolist())}
-    return [
-        _Answer(label, round(row[place[label]], 4) if label in place else None)
-        for label, row in zip(labels, probability, strict=True)
-    ]
-
-
-def _answer_alone(model: HypersphereClassifier, item: Any) -> _Answer:
-    """Answer one item of a batch that was refused, as one damaged image is enough for."""
-    try:
-        [answer] = _answers(model, [item])
-    except DataError as error:
-        return _Answer(problem=str(error).removeprefix("X[0]").lstrip(", "))
-    return answer
-
-
-def _added_columns(model: HypersphereClassifier, on_error: str) -> dict[str, str]:
-    """Return the columns of the answer, and their types in Parquet: labels are whole numbers only if all are."""
-    whole = model.coverage is None and all(type(label) is int for label in model.classes_.tolist())
-    columns = {"predicted": "int64" if whole else "string", "probability": "double"}
-    return columns | ({ERROR: "string"} if on_error == "blank" else {})
-
-
-def _check_free(names: Collection[str], added: Collection[str], where: str) -> None:
-    taken = [name for name in added if name in names]
-    if taken == [ERROR]:
-        raise DataError(
-            f"{where}: there is an {ERROR!r} already, where reasons would go; rename it, or say --on-error skip or stop"
-        )
-    if taken:
-        raise DataError(f"{where}: there is a {taken[0]!r} already, where the answer would go; rename it")
-
-
 def _check_folder(model: HypersphereClassifier, source: str) -> None:
     """Refuse a folder where it is not read as images."""
-    if (items := kind_of(model).items) != "image":
+    if (items := item_column(model)) != "image":
         raise ConfigError(
             f"{source}: a folder is read as images by class, and this model takes {items}s; name a table, such as "
             f"FILE.csv with a column {items}, or use an encoder of images"
@@ -583,7 +328,7 @@ def _check_text(source: str, advice: str) -> None:
 
 
 @contextmanager
-def _open(
+def open_items(
     source: str,
     form: str | None,
     model: HypersphereClassifier,
@@ -612,14 +357,3 @@ def _open(
 
 def _images(source: str, paths: list[str]) -> OpenTable:
     return OpenTable(source, "csv", ["image"], ((number, {"image": path}) for number, path in enumerate(paths, 1)))
-
-
-@contextmanager
-def _bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
-    """Let the encoder show a bar, for a while."""
-    if isinstance(model, FewShotClassifier):
-        before, model.progress = model.progress, wanted
-        yield
-        model.progress = before
-    else:
-        yield

@@ -1,0 +1,38 @@
+"""What the command line can do, as typed functions with the same words that print nothing.
+
+    train(recipe) -> Run                            compare(data, run | encoder, ...) -> Comparison
+    evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
+    submit(test_input, ...) -> Submission           report(table) -> TableReport
+    figure(name, out, ...) -> list[PaperFigure]     reproduce(table) -> Reproduction
+    grid(recipe, settings) -> GridReport            distant_data(sentences, triples, out) -> DistantCorpus
+    list_recipes(), list_methods(), list_data(), check_data(spec) -> list[dict]
+
+`hyperproto.fit`, `add` and `predict` work on files of examples: see `hyperproto.api.files`.
+
+`progress` is a function `(done, total, note)` that is called during long work. Errors are `HyperProtoError`s; an option
+that a message names (`--shot`) is the argument of that name. `trust` names .py files that a run, a recipe or a model
+may import (`FILE.py:CLASS`). Files that you name yourself, as a method or in `overrides`, are trusted until the process
+ends: see SECURITY.md. Torch is imported by the functions that need it, not by this package.
+"""
+
+from hyperproto.api.lists import check_data, distant_data, list_data, list_methods, list_recipes
+from hyperproto.api.paper import figure, grid, report, reproduce
+from hyperproto.api.research import Submission, compare, evaluate, submit, tag, train
+
+__all__ = [
+    "Submission",
+    "check_data",
+    "compare",
+    "distant_data",
+    "evaluate",
+    "figure",
+    "grid",
+    "list_data",
+    "list_methods",
+    "list_recipes",
+    "report",
+    "reproduce",
+    "submit",
+    "tag",
+    "train",
+]

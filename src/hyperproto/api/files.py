@@ -1,0 +1,320 @@
+"""Files of examples: fit a classifier to one, add one to a saved classifier, label the rows of one.
+
+A file is a table (see `data.tables`) with a column of texts, image paths or vectors, or a folder of images by class.
+Either all of its examples are used, or an error names the wrong ones and nothing changes.
+"""
+
+import shlex
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TextIO
+
+from hyperproto.api.examples import (
+    Problems,
+    UnknownLabelError,
+    item_column,
+    open_items,
+    read_cell,
+    read_descriptions,
+    read_examples,
+    read_items,
+    reader_for,
+    warn_of_descriptions,
+)
+from hyperproto.data.table_output import output_format, row_writer
+from hyperproto.data.tables import BadRow, OpenTable
+from hyperproto.errors import ConfigError, DataError, unknown_name
+from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, load_classifier
+from hyperproto.estimators.items import FewShotClassifier, run_folder
+from hyperproto.estimators.storage import model_lock
+from hyperproto.files import is_folder, read_json
+from hyperproto.registry import Trust
+from hyperproto.registry import trust as trust_files
+
+ERROR = "error"  # column of the reason why a row has no label
+ON_ERROR = ("stop", "skip", "blank")
+VECTORS = "identity"  # encoder name that stands for rows that are vectors already
+
+
+def fit(
+    examples: str | PathLike[str],
+    out: str | PathLike[str] | None = None,
+    *,
+    encoder: str | None = None,
+    text: str | None = None,
+    label: str = "label",
+    unlabelled: str | PathLike[str] | None = None,
+    descriptions: str | PathLike[str] | None = None,
+    format: str | None = None,  # noqa: A002 # as the command line calls it
+    bar: bool = False,
+    trust: Trust = None,
+    **settings: Any,
+) -> HypersphereClassifier:
+    """Fit a classifier to a file of labelled texts, images or vectors, and save it. One example a class is enough.
+
+    Parameters
+    ----------
+    examples : a table (CSV, TSV, JSON lines, Parquet), "-" for standard input, or a folder of images by class.
+    out : folder for the model; one that is there is replaced. None: it is not saved.
+    encoder : minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors. None: by the
+        examples.
+    text, label : columns of the items (None: text, image or vector) and of the labels.
+    unlabelled : more items of the same kind, without a label: a table, or images. They are learned from, not stored.
+    descriptions : for texts, a table with the columns of the labels and `description`: what the classes are about. A
+        label that has no example is a class, too, and is warned of. None: the labels themselves, in words.
+    format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
+    bar : show a bar on standard error while items are encoded.
+    trust : .py files that a run, where that is the encoder, may import.
+    settings : parameters of the classifier, such as `coverage=0.95`.
+
+    Examples
+    --------
+    >>> model = fit("examples.csv", "model", encoder="minilm", coverage=0.95)  # doctest: +SKIP
+    >>> model.predict(["Where is my card?"])  # doctest: +SKIP
+    """
+    trust_files(trust)
+    source = fspath(examples)
+    model = new_classifier(encoder, is_folder(source), **settings)
+    items, labels = read_examples(model, source, text, label, format)
+    if descriptions is not None:
+        if not isinstance(model, FewShotTextClassifier):
+            raise ConfigError(f"{fspath(descriptions)}: descriptions are for classifiers of texts")
+        described = read_descriptions(fspath(descriptions), label)
+        warn_of_descriptions(fspath(descriptions), described.keys(), labels)
+        model.set_params(names=described)
+    more = None if unlabelled is None else read_items(model, fspath(unlabelled), text)
+    with _bar(model, bar):
+        model.fit(items, labels, unlabelled=more)
+    if out is not None:
+        model.save(out)
+    return model
+
+
+def add(
+    model: str | PathLike[str],
+    examples: str | PathLike[str],
+    *,
+    text: str | None = None,
+    label: str = "label",
+    new_classes: bool = False,
+    format: str | None = None,  # noqa: A002 # as the command line calls it
+    bar: bool = False,
+    trust: Trust = None,
+) -> HypersphereClassifier:
+    """Add examples to a saved classifier, as if they had been there from the start; it changes whole or not at all.
+
+    Any number of processes may add to one model at once: they take turns.
+
+    Parameters
+    ----------
+    model : the folder that `fit` wrote.
+    new_classes : take labels that the model does not know.
+    examples, text, label, format, bar, trust : as `fit` takes them.
+
+    Examples
+    --------
+    >>> add("model", "more.jsonl", new_classes=True).classes_  # doctest: +SKIP
+    """
+    found = load_classifier(model, trust=trust)
+    known = set(found.classes_.tolist())
+
+    def check_label(given: str | int) -> None:
+        if given not in known:
+            raise UnknownLabelError(given, known)
+
+    items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
+    with model_lock(model):
+        found = load_classifier(model)  # as it is now: another process may have changed it meanwhile
+        if not new_classes and (gone := sorted({*labels} - {*found.classes_.tolist()}, key=str)):
+            raise DataError(f"{fspath(model)}: class {gone[0]!r} was taken away while the examples were read")
+        with _bar(found, bar):
+            found.partial_fit(items, labels)
+        found.save(model)
+    return found
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Summary of a file that was labelled."""
+
+    rows: int  # that were read
+    failed: int  # of them, those without an answer
+    problems: tuple[str, ...]  # their reasons and lines, those with the same reason together; the first ten reasons
+
+
+def predict(
+    model: str | PathLike[str],
+    source: str | PathLike[str],
+    out: str | PathLike[str] | TextIO,
+    *,
+    text: str | None = None,
+    format: str | None = None,  # noqa: A002 # as the command line calls it
+    batch: int = 64,
+    on_error: str = "blank",
+    safe_cells: bool = False,
+    trust: Trust = None,
+) -> Labelled:
+    """Label the rows of a file, however many: the same rows are written, each with a label and its probability.
+
+    Parameters
+    ----------
+    model : the folder that `fit` wrote.
+    source : a table, images, or "-" for lines of standard input.
+    out : a path, which is written whole or not at all, in the format of its ending (.csv, .tsv, .jsonl, .parquet); or
+        an open text file, which gets the rows as they come, in the format of the source (JSON lines for Parquet).
+    text, format, trust : as `fit` takes them; `format` is that of the source.
+    batch : rows answered at once.
+    on_error : for a row that cannot be labelled, such as an empty text. "blank": it is written without a label, and
+        with the reason in a column `error`, which CSV, TSV and Parquet always have then. "skip": it is left out.
+        "stop": it is an error, and a file `out` is not written.
+    safe_cells : in CSV and TSV, put an apostrophe before every cell that a spreadsheet would take for a formula: one
+        that begins with =, +, -, @, a tab or a carriage return.
+
+    Returns
+    -------
+    The number of rows, the number of rows that could not be labelled, and the reasons of the first of them.
+
+    Examples
+    --------
+    >>> predict("model", "new.csv", "answers.csv")  # doctest: +SKIP
+    """
+    if batch < 1:
+        raise ConfigError(f"batch={batch}: answer at least 1 row at once")
+    if on_error not in ON_ERROR:
+        raise ConfigError(f"--on-error: {unknown_name('way', str(on_error), ON_ERROR)}")
+    if isinstance(out, str | PathLike):
+        output_format(out, "lines")  # refuse a wrong ending before any work
+    found = load_classifier(model, trust=trust)
+    done = 0
+    piped = f"to label one text, write: echo {shlex.quote(fspath(source))} | hyperproto predict MODEL -"
+    with open_items(fspath(source), format, found, piped, keep_bad=on_error != "stop") as table:
+        problems = Problems(table)
+        column = text or ("text" if table.format == "lines" else item_column(found))
+        table.check_column(column, "--text")
+        added = _added_columns(found, on_error)
+        _check_free(table.columns or (), added, table.name)
+        with row_writer(out, table, added, optional=(ERROR,), safe_cells=safe_cells) as write:
+            while rows := list(islice(table.rows, min(batch, sys.maxsize))):
+                for (line, row), answer in zip(rows, _label(found, table, rows, column, added, on_error), strict=True):
+                    done += 1
+                    if answer.problem is not None:
+                        problems.add(line, answer.problem)
+                    if answer.problem is None or on_error == "blank":
+                        cells = (answer.label, answer.probability, answer.problem)
+                        write({**row, **dict(zip(added, cells, strict=False))})
+                write.flush()
+    return Labelled(done, problems.count, tuple(problems.sentences()))
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Label of a row and its probability (None for none of these), or the reason why it has none."""
+
+    label: Any = None
+    probability: float | None = None
+    problem: str | None = None
+
+
+def _label(
+    model: HypersphereClassifier,
+    table: OpenTable,
+    rows: list[tuple[int, dict[str, Any]]],
+    column: str,
+    added: Collection[str],
+    on_error: str,
+) -> list[_Answer]:
+    """Answer some rows at once; a row that cannot be read, or that the model refuses, has a problem for an answer."""
+    read_item = reader_for(model)
+    items, answers = {}, {}
+    for place, (line, row) in enumerate(rows):
+        _check_free(row, added, table.where(line))
+        try:
+            if isinstance(row, BadRow):
+                raise ValueError(row.problem)
+            items[place] = read_cell(row, column, read_item)
+        except ValueError as error:
+            if on_error == "stop":
+                raise DataError(f"{table.where(line)}: {error}") from None
+            answers[place] = _Answer(problem=str(error))
+    try:
+        found = _answers(model, list(items.values())) if items else []
+    except DataError:
+        if on_error == "stop":
+            raise
+        found = [_answer_alone(model, item) for item in items.values()]
+    answers |= dict(zip(items, found, strict=True))
+    return [answers[place] for place in range(len(rows))]
+
+
+def _answers(model: HypersphereClassifier, items: list[Any]) -> list[_Answer]:
+    labels, probability = model.predict(items).tolist(), model.predict_proba(items).tolist()
+    place = {label: n for n, label in enumerate(model.classes_.tolist())}
+    return [
+        _Answer(label, round(row[place[label]], 4) if label in place else None)
+        for label, row in zip(labels, probability, strict=True)
+    ]
+
+
+def _answer_alone(model: HypersphereClassifier, item: Any) -> _Answer:
+    """Answer one item of a batch that was refused, as one damaged image is enough for."""
+    try:
+        [answer] = _answers(model, [item])
+    except DataError as error:
+        return _Answer(problem=str(error).removeprefix("X[0]").lstrip(", "))
+    return answer
+
+
+def _added_columns(model: HypersphereClassifier, on_error: str) -> dict[str, str]:
+    """Return the columns of the answer, and their types in Parquet: labels are whole numbers only if all are."""
+    whole = model.coverage is None and all(type(label) is int for label in model.classes_.tolist())
+    columns = {"predicted": "int64" if whole else "string", "probability": "double"}
+    return columns | ({ERROR: "string"} if on_error == "blank" else {})
+
+
+def _check_free(names: Collection[str], added: Collection[str], where: str) -> None:
+    taken = [name for name in added if name in names]
+    if taken == [ERROR]:
+        raise DataError(
+            f"{where}: there is an {ERROR!r} already, where reasons would go; rename it, or say --on-error skip or stop"
+        )
+    if taken:
+        raise DataError(f"{where}: there is a {taken[0]!r} already, where the answer would go; rename it")
+
+
+def new_classifier(encoder: str | None = None, images: bool = False, **settings: Any) -> HypersphereClassifier:
+    """Make the classifier that uses an encoder: of images or texts, by the encoder's name or what a run read.
+
+    `images` says that the items are images, whatever the encoder; "identity" is for vectors.
+    """
+    if encoder == VECTORS:
+        return HypersphereClassifier(**settings)
+    if images or encoder == FewShotImageClassifier().encoder or _read_images(encoder):
+        cls: type[FewShotClassifier] = FewShotImageClassifier
+    else:
+        cls = FewShotTextClassifier
+    return cls(**({} if encoder is None else {"encoder": encoder}), **settings)
+
+
+def _read_images(encoder: str | None) -> bool:
+    """Whether this is a run whose encoder read images."""
+    folder = run_folder(encoder)
+    try:
+        return folder is not None and "channels" in read_json(folder / "config.json")["recipe"]["encoder"]
+    except (DataError, LookupError, TypeError):  # damaged: loading the run says so
+        return False
+
+
+@contextmanager
+def _bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
+    """Let the encoder show a bar, for a while."""
+    if isinstance(model, FewShotClassifier):
+        before, model.progress = model.progress, wanted
+        yield
+        model.progress = before
+    else:
+        yield
