@@ -66,8 +66,9 @@ def _measured(tiny: Path, matrix: Path, split: str, transform: str, n_episodes: 
 
 def evaluate(path: str, split: str, transform: str, n_episodes: int) -> int:
     """Evaluate as the command line does; return the bytes of the matrix of vectors."""
+    from hyperproto.comparison.selection import select
     from hyperproto.evaluation import evaluate_contenders
-    from hyperproto.training.selection import encoder_source, select
+    from hyperproto.training.sources import encoder_source
 
     settings = {"way": WAY, "shot": SHOT, "query": QUERY, "seed": 0}
     pool = open_pool(f"vectors:{path}", split)

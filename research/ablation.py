@@ -16,15 +16,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
 from hyperproto.files import atomic_write
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.progress import progress_bar
-from hyperproto.studies.result_files import write_results
+from hyperproto.reports.result_files import write_results
 from hyperproto.training import load_recipe, train
-from hyperproto.training.selection import run_source, select
+from hyperproto.training.sources import run_source
 from research import command_of
 
 STORED = ["method.centers=stored", "episodes.shot=0", "episodes.query=10"]  # a step reads as many items as the others

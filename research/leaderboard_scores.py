@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.evaluation import Contender, EncodedPool, measure_episodes
@@ -21,7 +22,7 @@ from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.problems.intervals import or_none
 from hyperproto.recipes import Recipe, parse
 from hyperproto.training import Run
-from hyperproto.training.selection import run_source, select
+from hyperproto.training.sources import run_source
 from research.equal_time import TIMING, is_finished
 
 Shot = int | list[int]

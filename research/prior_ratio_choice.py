@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import FeatureTransform
 from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders
@@ -22,9 +23,9 @@ from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import leave_one_out, measured_ratio, moment_ratio
 from hyperproto.regions.statistics import ExampleStatistics
 from hyperproto.regions.whitening import within_class_whitening
-from hyperproto.studies.result_files import write_results
+from hyperproto.reports.result_files import write_results
 from hyperproto.training import Run
-from hyperproto.training.selection import run_source, select
+from hyperproto.training.sources import run_source
 from research import command_of
 
 GRID = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

@@ -158,7 +158,7 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "reports/schematics.py": {"plots"},
     "reports/score_figures.py": {"plots"},
     "reports/space_figures.py": {"plots"},
-    "studies/representations.py": {"images"},
+    "paper/representations.py": {"images"},
 }
 
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from hyperproto.comparison.measure import Selection
+from hyperproto.comparison.selection import select
 from hyperproto.data import OUTSIDE, open_pool
 from hyperproto.decisions import Decision, make_decision
 from hyperproto.decisions.outside import SHRINKAGE, Outside
@@ -14,9 +16,8 @@ from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender, EncodedPool, training_units
 from hyperproto.methods import make_method
-from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
-from hyperproto.training.selection import Source, select
+from hyperproto.training.sources import Source
 from tests.helpers.predicting import decided
 from tests.helpers.random_tasks import make_task
 from tests.helpers.tagged import random_sentences

@@ -114,7 +114,7 @@ def test_the_page_names_every_function_of_the_api() -> None:
 def test_the_guide_to_figures_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hyperproto.studies.paper_figures import FIGURES
+    from hyperproto.paper.figures import FIGURES
 
     monkeypatch.chdir(tmp_path)
     page = read("docs/figures.md")
@@ -305,8 +305,8 @@ def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: 
 def test_every_path_that_a_document_names_exists(document: str) -> None:
     text = read(document)
     for path in re.findall(
-        r"`((?:src|tests|docs|regions|methods|decisions|problems|training|encoders|evaluation|estimators|studies|results"
-        r"|benchmarks)/[\w./-]*)`",
+        r"`((?:src|tests|docs|regions|methods|decisions|problems|training|encoders|evaluation|estimators|comparison"
+        r"|paper|research|results|benchmarks)/[\w./-]*)`",
         text,
     ):
         places = (ROOT / path, ROOT / "src" / "hyperproto" / path)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder, Units
@@ -16,7 +17,6 @@ from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.evaluation import Contender, EncodedPool, Result, compare, evaluate_contenders
 from hyperproto.methods import Method, Task, make_method
 from hyperproto.problems import paired_difference
-from hyperproto.training.selection import select
 from tests.helpers.predicting import accuracies, source
 
 

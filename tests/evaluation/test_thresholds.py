@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
@@ -12,7 +13,6 @@ from hyperproto.errors import EpisodeError
 from hyperproto.evaluation import EncodedPool, Rejection, compare, evaluate_contenders, judge_episodes, scoring
 from hyperproto.methods import make_method
 from hyperproto.problems import paired_difference
-from hyperproto.training.selection import select
 from tests.helpers.predicting import predictor, source
 
 

@@ -14,7 +14,7 @@ from hyperproto.evaluation import EncodedPool, Predictor, predict_episodes, tag_
 from hyperproto.methods import Method, Task, make_method
 from hyperproto.problems import Tags
 from hyperproto.problems.classification import count_correct
-from hyperproto.training.selection import Source
+from hyperproto.training.sources import Source
 
 
 def features_of(encoder: Encoder, transform: str = "none") -> Features:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.episodes import EpisodeSampler
@@ -19,7 +20,7 @@ from hyperproto.methods import Task, make_method
 from hyperproto.methods.traml import TRAML
 from hyperproto.testing import check_method
 from hyperproto.training import load_recipe, train
-from hyperproto.training.selection import encoder_source, run_source, select
+from hyperproto.training.sources import encoder_source, run_source
 from tests.helpers.random_tasks import make_task
 
 MARGINS = ["fixed", "class", "task", "task-learned"]

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from scipy.stats import t as student
 
+from hyperproto.comparison.measure import Selection, Tasks, measure
 from hyperproto.data import open_pool
 from hyperproto.encoders import make_encoder
 from hyperproto.episodes import GreedySampler, episodes_hash, save_fewnerd_episodes
@@ -25,7 +26,6 @@ from hyperproto.problems import (
     span_errors,
 )
 from hyperproto.reports.comparison import Comparison, columns_table, describe, errors_table, spans_table
-from hyperproto.studies.measure import Selection, Tasks, measure
 from tests.helpers.predicting import tags_by
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll

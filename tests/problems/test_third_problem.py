@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import DATASETS, Pool
 from hyperproto.encoders import ENCODERS, Units
 from hyperproto.encoders.identity import Identity
@@ -20,7 +21,6 @@ from hyperproto.methods import make_method
 from hyperproto.problems import PROBLEMS, Answers, Measurement, Problem, make_sampler, problem_of
 from hyperproto.training import load_recipe, train
 from hyperproto.training.metrics import validated
-from hyperproto.training.selection import select
 from tests.helpers.predicting import predictor, source
 
 

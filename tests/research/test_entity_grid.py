@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hyperproto.studies.measure import Selection, Tasks, measure
+from hyperproto.comparison.measure import Selection, Tasks, measure
 from research import entity_grid
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll

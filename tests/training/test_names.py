@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
@@ -15,7 +16,7 @@ from hyperproto.recipes import Recipe
 from hyperproto.registry import trust
 from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.resolve import resolve
-from hyperproto.training.selection import encoder_source, run_source, select
+from hyperproto.training.sources import encoder_source, run_source
 from tests.helpers.tiny_models import tiny_bert
 
 METHOD = """

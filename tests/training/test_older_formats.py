@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.episodes import GreedySampler
 from hyperproto.errors import DataError
@@ -14,7 +15,7 @@ from hyperproto.evaluation import EncodedPool, tag_alike
 from hyperproto.files import json_checksum
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors, save_tensors
-from hyperproto.training.selection import run_source, select
+from hyperproto.training.sources import run_source
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hyperproto.cli import app
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
@@ -16,7 +17,7 @@ from hyperproto.methods import METHODS, make_method
 from hyperproto.registry import trust
 from hyperproto.training import Learner, Report, Run, load_recipe, train
 from hyperproto.training.resolve import resolve
-from hyperproto.training.selection import encoder_source, run_source, select
+from hyperproto.training.sources import encoder_source, run_source
 from tests.helpers.tiny_models import tiny_bert
 
 METHOD = """

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hyperproto.comparison.measure import Selection
 from hyperproto.data import open_pool
 from hyperproto.encoders import Encoder, Units, vector_cache
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool
 from hyperproto.regions import ClassStatistics
 from hyperproto.regions.bayes import measured_ratio
-from hyperproto.studies.measure import Selection
 from hyperproto.training import Run, load_recipe, train
 
 from .conftest import recipe_file

@@ -221,7 +221,7 @@ def test_scores_of_nan_in_training_are_the_trainers_business(
 
 
 def test_a_run_reads_only_data_of_its_own_shape(vectors_file: Path, tmp_path: Path, make_blobs: Any) -> None:
-    from hyperproto.training.selection import run_source
+    from hyperproto.training.sources import run_source
 
     train(load_recipe(str(recipe_file(vectors_file))), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"its tiny cannot read blobs \(all\), which has shape \[6\], not \[8\]"):

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, TextIO
 
 from hyperproto.api.examples import (

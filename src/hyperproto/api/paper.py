@@ -12,11 +12,11 @@ from hyperproto.registry import Trust
 from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
+    from hyperproto.paper.figures import PaperFigure
+    from hyperproto.paper.grid import OnRun
+    from hyperproto.paper.reproduce import Reproduction
     from hyperproto.reports.grid_table import GridReport
     from hyperproto.reports.table_results import TableReport
-    from hyperproto.studies.grid import OnRun
-    from hyperproto.studies.paper_figures import PaperFigure
-    from hyperproto.studies.reproduce import Reproduction
     from hyperproto.training import Run
 
 
@@ -46,7 +46,7 @@ def report(
     --------
     >>> report("table4").to_run  # doctest: +SKIP
     """
-    from hyperproto.studies.paper_table import make_report
+    from hyperproto.paper.report import make_report
 
     folder = None if runs is None else Path(runs)
     return make_report(fspath(table), folder, episodes, progress or silent)
@@ -96,8 +96,8 @@ def figure(
     >>> made.numbers["panels"][0]["series"]["HyperProto, published"]["INTER 5-way 1~2-shot"]  # doctest: +SKIP
     {'percent': 52.09, 'half': 2.49}
     """
+    from hyperproto.paper.figures import Request, Results, make_figures
     from hyperproto.recipes import override_texts
-    from hyperproto.studies.paper_figures import Request, Results, make_figures
 
     trust_files(trust)
     several = [results] if isinstance(results, str | PathLike) else results
@@ -155,7 +155,7 @@ def grid(
     >>> found.groups[0].mean  # doctest: +SKIP
     (0.9512, 0.0213)
     """
-    from hyperproto.studies.grid import Grid, default_folder, run_grid
+    from hyperproto.paper.grid import Grid, default_folder, run_grid
 
     trust_files(trust)
     name = fspath(recipe)
@@ -209,8 +209,8 @@ def reproduce(
     >>> [(row.recipe, row.runs) for row in plan.plan][:2]  # doctest: +SKIP
     [('glyphs:protonet', 3), ('glyphs:hyperproto-published', 3)]
     """
+    from hyperproto.paper.reproduce import reproduce as make_table
     from hyperproto.recipes import override_texts
-    from hyperproto.studies.reproduce import reproduce as make_table
 
     if not isinstance(rows, str) and not (isinstance(rows, Sequence) and all(isinstance(row, str) for row in rows)):
         raise ConfigError(f"rows = {rows!r:.60}: give a name, or a list of names")

@@ -12,10 +12,10 @@ from hyperproto.registry import Trust, trust_names
 from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
+    from hyperproto.comparison.measure import Selection
     from hyperproto.data.tagged_text import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
-    from hyperproto.studies.measure import Selection
     from hyperproto.training import Run
 
 Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
@@ -52,8 +52,8 @@ def train(
     >>> run.best_validation()["step"]  # doctest: +SKIP
     2
     """
+    from hyperproto.paper.train_run import train_run
     from hyperproto.recipes import override_texts, run_name
-    from hyperproto.studies.train_run import train_run
 
     trust_files(trust)
     name = fspath(recipe)
@@ -126,7 +126,7 @@ def evaluate(
     >>> result.values.shape, result.to_json()["way"]
     ((20,), 5)
     """
-    from hyperproto.studies.measure import Tasks, measure
+    from hyperproto.comparison.measure import Tasks, measure
 
     trust_files(trust)
     chosen = replace(_one_selection(run, encoder, method, fit, transform, options), known=[know], names=names)
@@ -205,8 +205,8 @@ def compare(
     >>> [row["a"] for row in found.differences]
     ['protonet point none', 'protonet point none']
     """
+    from hyperproto.comparison.measure import Selection, Tasks, measure
     from hyperproto.reports.comparison import Comparison
-    from hyperproto.studies.measure import Selection, Tasks, measure
 
     trust_files(trust)
     trust_names(_names("method", methods))
@@ -368,7 +368,7 @@ def _one_selection(
     options: Mapping[str, Any] | None,
 ) -> "Selection":
     """A single run or encoder with, at most, one of each."""
-    from hyperproto.studies.measure import Selection
+    from hyperproto.comparison.measure import Selection
 
     if (run is None) == (encoder is None):
         raise ConfigError("give one of --run and --encoder")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hyperproto.encoders import Encoder, Units
     from hyperproto.episodes import Episode
     from hyperproto.evaluation import Contender
-    from hyperproto.training.selection import Source
+    from hyperproto.training.sources import Source
 
 Floats = NDArray[np.float32]
 Sentences = list[list[str]]
@@ -320,7 +320,7 @@ class _Ready:
 
 def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "Source":
     """Where vectors come from: a run, or an encoder by its name (that of `before`); the examples are training data."""
-    from hyperproto.training.selection import encoder_source, run_source
+    from hyperproto.training.sources import encoder_source, run_source
 
     if not isinstance(tagger.encoder, str | PathLike):
         raise ConfigError(
@@ -337,7 +337,7 @@ def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "S
 
 def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
     """The encoder with the method, closed form and transform that the parameters ask for."""
-    from hyperproto.training.selection import select
+    from hyperproto.training.sources import check_choices, make_candidate
 
     if not isinstance(tagger.options, Mapping | None):
         raise ConfigError(f"options={tagger.options!r}: give a mapping of names to values, such as {{'path': True}}")
@@ -347,9 +347,10 @@ def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
     method, options, transform = tagger.method, dict(tagger.options or {}), tagger.feature_transform
     if method is None and (source.method is None or tagger.fit_mode is None):
         method, transform, options = METHOD, transform or TRANSFORM, {**OPTIONS, **options}
-    methods, fits, transforms = ([] if each is None else [each] for each in (method, tagger.fit_mode, transform))
-    [contender] = select([source], methods, fits, transforms, options)
-    return contender
+    name = source.own_method if method is None else method
+    fits, transforms = ([] if each is None else [each] for each in (tagger.fit_mode, transform))
+    check_choices([name], fits, transforms, options)
+    return make_candidate(source, name, tagger.fit_mode, transform, options)
 
 
 def _labelled(contender: "Contender", encoded: Any, episodes: "Sequence[Episode]") -> Iterator[Any]:

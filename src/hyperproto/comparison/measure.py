@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, load_fewnerd_episodes
@@ -18,7 +19,7 @@ from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, EncodedPool, Known, Rejection, Result, evaluate_contenders
 from hyperproto.problems import make_sampler
 from hyperproto.progress import Show, noted
-from hyperproto.training.selection import encoder_source, run_source, select
+from hyperproto.training.sources import encoder_source, run_source
 
 SHOTS = 5  # where none are given
 EPISODES = 1000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError, EpisodeError
+from hyperproto.paper.radius_dynamics import AnchorEpisodes, anchor_recipe, cross_correlation, radius_dynamics
 from hyperproto.recipes import Recipe
 from hyperproto.reports import radius_figure
-from hyperproto.studies.radius_dynamics import AnchorEpisodes, anchor_recipe, cross_correlation, radius_dynamics
 from hyperproto.training import Run, load_recipe, train
 from tests.conftest import blobs
 from tests.reports.test_paper_figures import check

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 
 import hyperproto
+from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.evaluation import evaluate_contenders
 from hyperproto.files import lock
+from hyperproto.paper import report as paper_table
+from hyperproto.paper import reproduce, train_run
+from hyperproto.paper.reproduce import Reproduction, plan_rows, scores_path
 from hyperproto.problems import make_sampler
 from hyperproto.recipes import builtin_tables, cost_minutes
 from hyperproto.reports.table_text import lines
-from hyperproto.studies import paper_table, reproduce, train_run
-from hyperproto.studies.reproduce import Reproduction, plan_rows, scores_path
 from hyperproto.training import load_recipe
-from hyperproto.training.selection import run_source, select
+from hyperproto.training.sources import run_source
 from tests.docs.markdown import ROOT
-from tests.studies.test_paper_table import FIXED, TABLE
+from tests.paper.test_report import FIXED, TABLE
 from tests.training.conftest import TINY, recipe_file
 
 SMALL = """

@@ -23,13 +23,13 @@ from hyperproto.encoders import ENCODERS
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.files import lock, read_json
 from hyperproto.methods import METHODS
+from hyperproto.paper.jobs import Board, Job, Outcome, checked_workers, run_jobs
+from hyperproto.paper.train_run import finished
 from hyperproto.progress import Show, noted
 from hyperproto.recipes import WORDS, Recipe, parse_values, run_name, toml_value
 from hyperproto.registry import defaults
 from hyperproto.reports.grid_table import GridReport, GridRun
 from hyperproto.reports.table_runs import run_differences
-from hyperproto.studies.jobs import Board, Job, Outcome, checked_workers, run_jobs
-from hyperproto.studies.train_run import finished
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.resolve import completed
 
@@ -37,7 +37,7 @@ SEED = "training.seed"
 MANIFEST = "grid.json"
 MOST_RUNS = 1000
 LONGEST_NAME = 40  # characters of a value in the name of a folder
-TRAIN = "hyperproto.studies.train_run:train_job"
+TRAIN = "hyperproto.paper.train_run:train_job"
 
 OnRun = Callable[[GridRun, str], None]  # a run that has ended, and a line about it
 

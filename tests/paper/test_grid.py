@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import hyperproto
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.files import lock
+from hyperproto.paper import train_run
+from hyperproto.paper.grid import Combination, Grid, Planned, check_data, duration, read_settings
 from hyperproto.recipes import parse_values, toml_value
 from hyperproto.reports.grid_table import GridReport, GridRun
-from hyperproto.studies import train_run
-from hyperproto.studies.grid import Combination, Grid, Planned, check_data, duration, read_settings
 from tests.training.conftest import TINY, recipe_file
 
 SHORT = {"training.steps": 6, "training.validate_every": 3, "training.checkpoint_every": 2, "validation.episodes": 4}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hyperproto.paper import demo
 from hyperproto.reports.demo_page import SAME_FIT, SHORT
-from hyperproto.studies import demo
 from hyperproto.training import load_recipe
 
 

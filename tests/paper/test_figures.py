@@ -11,8 +11,8 @@ import pytest
 
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.studies import paper_figures
-from hyperproto.studies.paper_figures import FIGURES, Request, Results
+from hyperproto.paper import figures as paper_figures
+from hyperproto.paper.figures import FIGURES, Request, Results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash
@@ -18,7 +19,7 @@ from hyperproto.recipes import Column, PaperTable, read_table
 from hyperproto.registry import without_files
 from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
-from hyperproto.training.selection import Source, run_source, select
+from hyperproto.training.sources import Source, run_source
 
 # On every run's encoder: what a trained method must beat.
 BASELINES = {"accuracy": ("protonet", "cosine", "simpleshot"), "f1": ("protonet", "cosine", "nnshot", "structshot")}

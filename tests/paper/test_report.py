@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import ENCODERS
 from hyperproto.episodes import EpisodeSampler, episodes_hash
@@ -20,12 +21,12 @@ from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoEr
 from hyperproto.evaluation import evaluate_contenders
 from hyperproto.files import json_checksum
 from hyperproto.methods import METHODS, Method, Task
+from hyperproto.paper.report import make_report
 from hyperproto.reports.table_results import TableReport
 from hyperproto.reports.table_runs import options_from_data
 from hyperproto.reports.table_text import caption, lines, markdown, text_table
-from hyperproto.studies.paper_table import make_report
 from hyperproto.training import load_recipe, train
-from hyperproto.training.selection import run_source, select
+from hyperproto.training.sources import run_source
 from tests.training.conftest import TINY
 
 TABLE = """

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hyperproto.errors import ConfigError
+from hyperproto.paper.jobs import Board, Job, Outcome, attempt, run_jobs
 from hyperproto.progress import Show
-from hyperproto.studies.jobs import Board, Job, Outcome, attempt, run_jobs
 
-HERE = "tests.studies.test_jobs"
+HERE = "tests.paper.test_jobs"
 
 
 def work(kind: str, show: Show, folder: str = "") -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_what_others_need_is_done_first() -> None:
 
 def test_the_estimate_counts_what_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("hyperproto.studies.jobs.monotonic", lambda: clock[0])
+    monkeypatch.setattr("hyperproto.paper.jobs.monotonic", lambda: clock[0])
     seen: list[tuple[int, int, str]] = []
     jobs = [Job("a", "", {}, weight=2.0), Job("b", "", {}), Job("c", "", {})]
     board = Board(jobs, 1, lambda done, total, note="": seen.append((done, total, note)))
@@ -102,8 +102,8 @@ def test_a_job_that_does_not_exist() -> None:
 
 SCRIPT = """
 import sys
-from hyperproto.studies.jobs import Board, Job, run_jobs
-jobs = [Job(str(n), "tests.studies.test_jobs:work", {"kind": "sleeps", "folder": sys.argv[1]}) for n in range(2)]
+from hyperproto.paper.jobs import Board, Job, run_jobs
+jobs = [Job(str(n), "tests.paper.test_jobs:work", {"kind": "sleeps", "folder": sys.argv[1]}) for n in range(2)]
 run_jobs(Board(jobs, 2), print)
 """
 

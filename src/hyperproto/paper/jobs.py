@@ -1,7 +1,7 @@
 """Jobs side by side in worker processes: one that fails, or whose process dies, does not cost the others.
 
 A job is a function of this package by its name, and arguments that JSON can hold. One worker is this process itself;
-several are processes of their own, `python -m hyperproto.studies.jobs`, which read jobs and write events, each a line
+several are processes of their own, `python -m hyperproto.paper.jobs`, which read jobs and write events, each a line
 of JSON. They end with the process that started them, however that ends: what they do must be safe to kill, as a
 training is. Ctrl-C reaches only the first process, which ends the others.
 """
@@ -148,7 +148,7 @@ class _Worker:
         self.began = 0.0
         self._errors = TemporaryFile()  # noqa: SIM115 # as long as the process lives
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hyperproto.studies.jobs", str(threads), str(os.getpid())],
+            [sys.executable, "-m", "hyperproto.paper.jobs", str(threads), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -241,7 +241,7 @@ def _side_by_side(board: Board, jobs: Sequence[Job], on_outcome: OnOutcome) -> N
 
 
 def main() -> None:
-    """Be a worker: `python -m hyperproto.studies.jobs THREADS PARENT`."""
+    """Be a worker: `python -m hyperproto.paper.jobs THREADS PARENT`."""
     threads, parent = map(int, sys.argv[1:3])
     keep_large_blocks()
     torch.set_num_threads(threads)

@@ -1,6 +1,6 @@
-"""Expand runs x encoders x methods x fits x transforms into `Contender`s."""
+"""Sources of vectors, a trained run or a ready encoder, and the methods that read them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from hyperproto.decisions import DECISION_OPTIONS, Decision, make_decision
 from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Contender, Known, training_center, training_units
+from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe, parse_values
@@ -66,6 +66,18 @@ class Source:
         if self.train_pool is None or self.train_pool.outside_row is None:
             return None
         return training_units(self.encoder, self.train_pool, cached=True)
+
+    @cached_property
+    def train_center(self) -> Tensor | None:
+        """The mean vector of the training data; None where there are none."""
+        return None if self.train_pool is None else training_center(self.encoder, self.train_pool, cached=True)
+
+    @property
+    def own_method(self) -> str:
+        """The name of the method that was trained with the encoder."""
+        if self.method_name is None:
+            raise ConfigError(f"encoder {self.label!r} comes without a method; name one with --method")
+        return self.method_name
 
 
 def run_source(folder: str, pool: Pool) -> Source:
@@ -136,58 +148,38 @@ def _with_options(spec: str) -> tuple[str, dict[str, Any]]:
     return spec, parse_values(settings)
 
 
-def select(
-    sources: Sequence[Source],
-    methods: Sequence[str],
-    fits: Sequence[str],
-    transforms: Sequence[str],
-    options: dict[str, Any],
-    known: Sequence[Known] = (Known(),),
-    names_of: str = "labels",
-) -> list[Contender]:
-    """Make every combination that makes sense; an empty list stands for the default of each source or method.
+def make_candidate(
+    source: Source, name: str, fit: str | None, transform: str | None, options: dict[str, Any]
+) -> Contender:
+    """Make a method that reads the vectors of `source`.
 
-    Of several methods each takes the fits, transforms and options it has, and is told of `known` what it has a use for;
-    what none of them has is an error. `names_of` is the source of names that are told.
+    Without a fit or a transform it takes those of the run, or the first that the method has. Options that the method
+    does not have are left out; `check_choices` refuses those that no method has.
     """
-    wanted = [(source, name) for source in sources for name in methods or _own_method(source)]
-    names = list(dict.fromkeys(name for _, name in wanted))
-    _check_names(names, fits, transforms, options)
-    contenders: list[Contender] = []
-    teller = NameEncoder(names_of)
-    centers: dict[Source, Tensor | None] = {}
-    for source, name in wanted:
-        for fit, transform in _combinations(source, name, fits, transforms):
-            if transform == "center-unit" and source not in centers:
-                centers[source] = _center(source)
-            carried = _measured(source, name, transform) | _path_temperature(source, name, transform, options)
-            method, own_options = _method(source, name, fit, {**carried, **options})
-            decision, decision_options = _decision(source, name, method, options)
-            own_options |= decision_options
-            reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
-            reader = source.names if reads_names else None
-            where = [source.label] if len(sources) > 1 else []
-            changed = _shown_options(own_options, carried, options, fit)
-            contender = Contender(
-                label=" ".join([*where, name, fit, transform, *changed]),
-                encoder=source.encoder,
-                method=method,
-                method_name=name,
-                decision=decision,
-                transform=transform,
-                settings={**source.settings, "options": own_options} | ({"names": reader.settings} if reader else {}),
-                center=centers.get(source) if transform == "center-unit" else None,
-                names=reader,
-            )
-            _learn_outside(contender, source)
-            contenders += [_told(contender, what, teller) for what in known if what.serves(method)]
-    for what in known:
-        if not any(contender.known == what for contender in contenders):
-            raise ConfigError(
-                f"--know {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
-                "method of vectors takes names as an example (--know example)"
-            )
-    return _with_readings(contenders)
+    cls: type[Method] = METHODS.get(name)
+    if fit is None:
+        fit = source.method.fit if source.method is not None and name == source.method_name else cls.fits[0]
+    if transform is None:
+        transform = source.transform if source.transform in transforms_of(cls) else transforms_of(cls)[0]
+    carried = _measured(source, name, transform) | _path_temperature(source, name, transform, options)
+    method, own_options = _method(source, name, fit, {**carried, **options})
+    decision, decision_options = _decision(source, name, method, options)
+    own_options |= decision_options
+    reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
+    reader = source.names if reads_names else None
+    contender = Contender(
+        label=" ".join([name, fit, transform, *_shown_options(own_options, carried, options, fit)]),
+        encoder=source.encoder,
+        method=method,
+        method_name=name,
+        decision=decision,
+        transform=transform,
+        settings={**source.settings, "options": own_options} | ({"names": reader.settings} if reader else {}),
+        center=source.train_center if transform == "center-unit" else None,
+        names=reader,
+    )
+    _learn_outside(contender, source)
+    return contender
 
 
 def _shown_options(own: dict[str, Any], carried: dict[str, Any], given: dict[str, Any], fit: str) -> list[str]:
@@ -196,31 +188,6 @@ def _shown_options(own: dict[str, Any], carried: dict[str, Any], given: dict[str
     if own.get(READING, "squared") != "squared":
         shown.setdefault(READING, own[READING])
     return [f"{key}={value}" for key, value in shown.items() if key in own and _matters(key, fit)]
-
-
-def _with_readings(contenders: list[Contender]) -> list[Contender]:
-    """Name the default reading of eq. 3 too, where another one stands beside it."""
-    if not any(f"{READING}=" in contender.label for contender in contenders):
-        return contenders
-    return [
-        replace(each, label=f"{each.label} {READING}=squared")
-        if each.method.fit == "paper"
-        and READING in keywords(METHODS.get(each.method_name))
-        and f"{READING}=" not in each.label
-        else each
-        for each in contenders
-    ]
-
-
-def _told(contender: Contender, what: Known, teller: NameEncoder) -> Contender:
-    """The same contender, told more than the support."""
-    if what == Known():
-        return contender
-    more: dict[str, Any] = {"known": what, "label": f"{contender.label} + {what}"}
-    if what.names is not None:
-        said = {"names": {**teller.settings, "use": what.names}}
-        more |= {"names": teller, "settings": {**contender.settings, **said}}
-    return replace(contender, **more)
 
 
 def _measured(source: Source, name: str, transform: str) -> dict[str, Any]:
@@ -250,26 +217,8 @@ def _path_temperature(source: Source, name: str, transform: str, options: dict[s
     return {}
 
 
-def _own_method(source: Source) -> list[str]:
-    if source.method_name is None:
-        raise ConfigError(f"encoder {source.label!r} comes without a method; name one with --method")
-    return [source.method_name]
-
-
-def _combinations(
-    source: Source, name: str, fits: Sequence[str], transforms: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Fits and transforms that the method has; by default the run's own, or the method's first."""
-    cls: type[Method] = METHODS.get(name)
-    own_fit = source.method.fit if source.method is not None and name == source.method_name else cls.fits[0]
-    for fit in [fit for fit in fits if fit in cls.fits] or [own_fit]:
-        chosen = [transform for transform in transforms if transform in _transforms(cls)]
-        own = [source.transform] if source.transform in _transforms(cls) else [_transforms(cls)[0]]
-        for transform in chosen or own:
-            yield fit, transform
-
-
-def _transforms(cls: type[Method]) -> Sequence[str]:
+def transforms_of(cls: type[Method]) -> Sequence[str]:
+    """Return the feature transforms that a method supports."""
     return TRANSFORMS if cls.transforms is None else cls.transforms
 
 
@@ -278,13 +227,13 @@ def _matters(option: str, fit: str) -> bool:
     return fit in FITS_OF_OPTION.get(option, (fit,))
 
 
-def _check_names(
+def check_choices(
     methods: Sequence[str], fits: Sequence[str], transforms: Sequence[str], options: dict[str, Any]
 ) -> None:
     """Refuse what none of the methods has: a slip of the finger would otherwise go unnoticed."""
     classes: list[type[Method]] = [METHODS.get(name) for name in methods]
     known_fits = {fit for cls in classes for fit in cls.fits}
-    known_transforms = {transform for cls in classes for transform in _transforms(cls)}
+    known_transforms = {transform for cls in classes for transform in transforms_of(cls)}
     for kind, wanted, known in (("fit", fits, known_fits), ("transform", transforms, known_transforms)):
         for name in wanted:
             if name not in known:
@@ -351,7 +300,3 @@ def _learn_outside(contender: Contender, source: Source) -> None:
         )
     words, labels = source.train_units
     contender.decision.outside.learn(contender.predictor.features.transform.eval()(words), labels == OUTSIDE)
-
-
-def _center(source: Source) -> Tensor | None:
-    return None if source.train_pool is None else training_center(source.encoder, source.train_pool, cached=True)

@@ -19,12 +19,18 @@ from typing import Any
 import numpy as np
 
 from hyperproto import __version__
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError, DataError, HyperProtoError, unknown_name
 from hyperproto.evaluation import Contender, EncodedPool, Result
 from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
+from hyperproto.paper.figures import Request, Results, make_figures
+from hyperproto.paper.grid import OnRun, Planned, data_problems, duration, run_planned
+from hyperproto.paper.jobs import checked_workers
+from hyperproto.paper.report import BASELINES, draw_column, measure_column
+from hyperproto.paper.train_run import finished, train_job
 from hyperproto.progress import Show
 from hyperproto.recipes import (
     Column,
@@ -47,13 +53,8 @@ from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.table_runs import TableRun
 from hyperproto.reports.table_text import sheet
 from hyperproto.reports.text_table import TextTable
-from hyperproto.studies.grid import OnRun, Planned, data_problems, duration, run_planned
-from hyperproto.studies.jobs import checked_workers
-from hyperproto.studies.paper_figures import Request, Results, make_figures
-from hyperproto.studies.paper_table import BASELINES, draw_column, measure_column
-from hyperproto.studies.train_run import finished, train_job
 from hyperproto.training import Run, load_recipe
-from hyperproto.training.selection import READING, Source, run_source, select
+from hyperproto.training.sources import READING, Source, run_source
 
 BUDGETS = ("small", "paper")
 DEFAULT, ALL = "default", "all"  # sets of rows
@@ -329,7 +330,7 @@ def _plans(
                 overrides=overrides,
                 folder=out / name,
                 weight=minutes_of(recipe, load_recipe(row.recipe)) or 1.0,
-                function="hyperproto.studies.reproduce:reproduce_job",
+                function="hyperproto.paper.reproduce:reproduce_job",
                 arguments=task,
                 done=partial(_done, table=table, columns=columns, episodes=counted),
                 seed=seed,

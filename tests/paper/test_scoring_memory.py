@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hyperproto.paper.scoring_memory import growth, memory_numbers, peak_bytes
 from hyperproto.reports import score_figures
-from hyperproto.studies.scoring_memory import growth, memory_numbers, peak_bytes
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import write_conll
 from tests.reports.test_paper_figures import check

@@ -9,10 +9,10 @@ import pytest
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.paper import representations
+from hyperproto.paper.figures import FIGURES, Request
+from hyperproto.paper.representations import TrainedSpace, correlation, described, draw_units, gap_of
 from hyperproto.reports import space_figures
-from hyperproto.studies import representations
-from hyperproto.studies.paper_figures import FIGURES, Request
-from hyperproto.studies.representations import TrainedSpace, correlation, described, draw_units, gap_of
 from hyperproto.training import load_recipe, train
 from tests.conftest import write_vectors
 from tests.helpers.tagged import random_sentences

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import EpisodeSampler
@@ -15,9 +16,9 @@ from hyperproto.progress import Show
 from hyperproto.regions import PRIOR_RATIO, Sphere
 from hyperproto.reports import figures
 from hyperproto.reports.demo_page import DemoReport, Picture
-from hyperproto.studies.result_files import write_results
+from hyperproto.reports.result_files import write_results
 from hyperproto.training import Run, load_recipe, train
-from hyperproto.training.selection import Source, run_source, select
+from hyperproto.training.sources import Source, run_source
 
 RECIPE = "glyphs"
 TRAINED = ("protonet", "hyperproto")  # rows of the recipe, trained with the same budget

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool, training_split
 from hyperproto.decisions import make_decision
 from hyperproto.encoders.identity import Identity
@@ -14,7 +15,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.evaluation import Contender
 from hyperproto.methods import METHODS, make_method
 from hyperproto.methods.hyperproto import HyperProto
-from hyperproto.training.selection import Source, encoder_source, select
+from hyperproto.training.sources import Source, encoder_source
 from tests.helpers.predicting import source
 from tests.helpers.random_tasks import make_task
 

@@ -18,7 +18,7 @@ from hyperproto.progress import Show
 from hyperproto.reports import radius_figure, schematics, score_figures, space_figures
 from hyperproto.reports.drawing import Drawing, Numbers
 from hyperproto.reports.figure_page import FigureOnPage, write_figure_page
-from hyperproto.studies.result_files import write_results
+from hyperproto.reports.result_files import write_results
 from hyperproto.training import Run
 
 ALL, PAGE = "all", "index.html"
@@ -233,21 +233,21 @@ def _runs_for(name: str, what: str, request: Request) -> Sequence[str]:
 
 
 def _distances(request: Request, show: Show) -> Numbers:
-    from hyperproto.studies.representations import distance_numbers
+    from hyperproto.paper.representations import distance_numbers
 
     runs = _one_a_data_set(_runs_for("fig4", "trained runs, one for each data set", request), request)
     return distance_numbers(runs, request.split, request.seed, show)
 
 
 def _similarities(request: Request, show: Show) -> Numbers:
-    from hyperproto.studies.representations import similarity_numbers
+    from hyperproto.paper.representations import similarity_numbers
 
     runs = _one_a_data_set(_runs_for("fig5", "trained runs, one for each data set", request), request)
     return similarity_numbers(runs, request.split, request.seed, show)
 
 
 def _maps(request: Request, show: Show) -> Numbers:
-    from hyperproto.studies.representations import WORDS, map_numbers
+    from hyperproto.paper.representations import WORDS, map_numbers
 
     runs = _runs_for("fig7", "two runs on the same data, one of protonet and one of hyperproto", request)
     if not request.alone:  # the first data set that several runs share
@@ -259,7 +259,7 @@ def _maps(request: Request, show: Show) -> Numbers:
 
 
 def _radii(request: Request, show: Show) -> Numbers:
-    from hyperproto.studies.representations import SCATTER_UNITS, radius_numbers
+    from hyperproto.paper.representations import SCATTER_UNITS, radius_numbers
 
     runs = _runs_for("radius", "runs of hyperproto, its cone or its Gaussian", request)
     if not request.alone:
@@ -288,7 +288,7 @@ def _method_of(run: str) -> str:
 
 
 def _dynamics(request: Request, show: Show) -> Numbers:
-    from hyperproto.studies.radius_dynamics import ANCHORS, anchor_recipe, radius_dynamics
+    from hyperproto.paper.radius_dynamics import ANCHORS, anchor_recipe, radius_dynamics
 
     if not request.alone:
         raise NotGivenError(
@@ -301,7 +301,7 @@ def _dynamics(request: Request, show: Show) -> Numbers:
 
 
 def _memory(request: Request, show: Show) -> Numbers:
-    from hyperproto.studies.scoring_memory import SHOTS, memory_numbers
+    from hyperproto.paper.scoring_memory import SHOTS, memory_numbers
 
     if not request.alone and request.data is None:
         raise NotGivenError("memory draws episodes of a data set: name it with --data, such as --data fewnerd")

@@ -19,11 +19,11 @@ from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.episodes.random import PICTURES, shuffled
 from hyperproto.errors import ConfigError
 from hyperproto.methods.hyperproto import HyperProto
+from hyperproto.paper.representations import class_words
 from hyperproto.progress import Show
 from hyperproto.recipes import Recipe
 from hyperproto.reports.drawing import Numbers
 from hyperproto.reports.figures import Floats
-from hyperproto.studies.representations import class_words
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.learner import Learner
 

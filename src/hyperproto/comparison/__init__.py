@@ -1,0 +1,1 @@
+"""Comparison: runs x encoders x methods x options, measured on the same episodes."""
