@@ -27,7 +27,7 @@ from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.encoders.token_transformer import TokenTransformer
 from hyperproto.episodes import Episode, GreedySampler
-from hyperproto.episodes.word_labels import sentence_offsets
+from hyperproto.episodes.episode import sentence_offsets
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool, Predictor, tag_alike
 from hyperproto.methods import make_method

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 from hyperproto import HypersphereClassifier
-from hyperproto.transforms import TRANSFORMS
+from hyperproto.registry import TRANSFORMS
 from research.intents.classifiers import OURS, Candidate, candidates
 from research.intents.over_draws import OverDraws
 from research.intents.supports import Supports

@@ -17,7 +17,7 @@ from sklearn.preprocessing import normalize
 
 from hyperproto import HypersphereClassifier
 from hyperproto.regions import REGIONS
-from hyperproto.transforms import TRANSFORMS
+from hyperproto.registry import TRANSFORMS
 
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # C, of which cross-validation chooses
 PLAIN = 1.0  # C where no class has two examples

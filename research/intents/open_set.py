@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError
-from hyperproto.transforms import TRANSFORMS
+from hyperproto.registry import TRANSFORMS
 from research.intents.classifiers import CosinePrototypes, SupportTransform, logistic
 from research.intents.over_draws import OverDraws
 from research.intents.supports import Supports, some_classes

@@ -19,10 +19,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from os import PathLike, fspath
 from pathlib import Path
 from types import CodeType
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.files import read_bytes
+
+Transform = Literal["none", "unit", "center-unit"]  # what may follow an encoder
+TRANSFORMS: tuple[str, ...] = get_args(Transform)
 
 Trust = str | PathLike[str] | Iterable[str | PathLike[str]] | None  # files that may be imported: one or several
 

@@ -107,7 +107,7 @@ def test_a_file_named_as_an_encoder_says_what_is_possible(folder: Path, command:
 
 def test_the_answers_of_submit_are_a_list_of_whole_numbers_as_its_help_says(folder: Path) -> None:
     """One JSON list, a place from 0 to N - 1 for each task."""
-    from hyperproto.episodes.fewrel_hidden import write_predictions
+    from hyperproto.episodes.episode_files import write_predictions
 
     write_predictions(folder / "pred-5-1.json", [4, 0, 2])
     content = (folder / "pred-5-1.json").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from hyperproto.data import OUTSIDE, find_dataset
 from hyperproto.episodes import Pool, episodes_hash, load_episodes, save_episodes
-from hyperproto.episodes.fewrel_hidden import predictions_name, read_fewrel_test, write_predictions
+from hyperproto.episodes.episode_files import predictions_name, read_fewrel_test, write_predictions
 from hyperproto.errors import DataError, EpisodeError
 
 

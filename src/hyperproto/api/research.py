@@ -344,7 +344,7 @@ def submit(
     >>> submit("test_wiki_input-5-1.json", run="runs/mine").path  # doctest: +SKIP
     PosixPath('pred-5-1.json')
     """
-    from hyperproto.episodes.fewrel_hidden import predictions_name, read_fewrel_test, write_predictions
+    from hyperproto.episodes.episode_files import predictions_name, read_fewrel_test, write_predictions
     from hyperproto.evaluation import EncodedPool, predict_episodes
 
     trust_files(trust)

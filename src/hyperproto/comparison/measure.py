@@ -13,7 +13,7 @@ from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, load_fewnerd_episodes
-from hyperproto.episodes.fewnerd_files import shots_in_name
+from hyperproto.episodes.episode_files import shots_in_name
 from hyperproto.episodes.greedy import RULES, Rule
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import Contender, EncodedPool, Known, Rejection, Result, evaluate_contenders

@@ -16,7 +16,7 @@ from hyperproto.encoders.device import moved
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.recipes import Augmentation
 from hyperproto.regions.arrays import unit
-from hyperproto.transforms import TRANSFORMS
+from hyperproto.registry import TRANSFORMS
 
 
 class FeatureTransform(nn.Module):

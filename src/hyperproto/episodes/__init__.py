@@ -1,12 +1,10 @@
 """Episodes: a pool and a seed to few-shot tasks."""
 
 from hyperproto.data import OUTSIDE, Pool
-from hyperproto.episodes.batches import BatchSampler
+from hyperproto.episodes.batches import BatchSampler, PairSampler
 from hyperproto.episodes.episode import Episode, Sampler, episodes_hash
-from hyperproto.episodes.episode_files import load_episodes, save_episodes
-from hyperproto.episodes.fewnerd_files import load_fewnerd_episodes, save_fewnerd_episodes
+from hyperproto.episodes.episode_files import load_episodes, load_fewnerd_episodes, save_episodes, save_fewnerd_episodes
 from hyperproto.episodes.greedy import GreedySampler
-from hyperproto.episodes.pairs import PairSampler
 from hyperproto.episodes.sampler import EpisodeSampler
 
 __all__ = [

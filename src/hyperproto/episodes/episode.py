@@ -1,4 +1,9 @@
-"""An episode is a handful of integers: nothing is decoded, tokenised or copied when it is drawn."""
+"""Episodes as integers: nothing is decoded, tokenised or copied when one is drawn.
+
+In episodes of sentences class 0 is O, followed by the episode's types. O has a region like any class, but it is no
+class of the pool: its members are the words of none of the episode's types. It has the number `pool.n_classes`, one
+past the pool's own, so a table with a row for each training class needs one row more.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from hyperproto.data import IntArray, Pool
+from hyperproto.errors import EpisodeError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,3 +55,31 @@ def episodes_hash(pool: Pool, episodes: Sequence[Episode]) -> str:
             digest.update(len(values).to_bytes(8, "little"))
             digest.update(values.tobytes())
     return digest.hexdigest()[:16]
+
+
+def sentence_offsets(pool: Pool) -> IntArray:
+    """Return where the words of each sentence begin and end; refuse a pool without sentences."""
+    if not pool.many_units:
+        raise EpisodeError(f"{pool}: items of one unit; sentences with a label for each word are needed here")
+    return pool.unit_offsets
+
+
+def token_classes(pool: Pool, types: Sequence[int]) -> IntArray:
+    """Return the `classes` of an episode of these types: O, then the types."""
+    return np.array([pool.n_classes, *types])
+
+
+def token_labels(pool: Pool, types: Sequence[int], items: IntArray) -> IntArray:
+    """Label the words of some sentences: 0 for O and for all other types, n for the n-th of the types."""
+    table = np.zeros(pool.n_classes + 1, np.int64)  # the last place serves OUTSIDE = -1
+    table[types] = np.arange(1, len(types) + 1)
+    return table[pool.labels[word_rows(pool, items)]]
+
+
+def word_rows(pool: Pool, items: IntArray) -> IntArray:
+    """Return the rows of the words of some sentences in the pool, sentence after sentence."""
+    offsets = sentence_offsets(pool)
+    starts = offsets[items]
+    lengths = offsets[items + 1] - starts
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.data.tagged_text import find_spans
-from hyperproto.episodes.episode import Episode
+from hyperproto.episodes.episode import Episode, sentence_offsets, token_classes, token_labels
 from hyperproto.episodes.random import GREEDY, raw_words
-from hyperproto.episodes.word_labels import sentence_offsets, token_classes, token_labels
 from hyperproto.errors import EpisodeError, unknown_name
 
 Rule = Literal["toolkit", "appendix"]
@@ -37,7 +36,7 @@ class GreedySampler:
     Types with fewer than `least_spans` entities are never drawn, nor are sentences that hold them; under both rules a
     sentence without entities is never drawn.
 
-    An episode has N + 1 classes: class 0 is O (see `episodes.word_labels`).
+    An episode has N + 1 classes: class 0 is O (see `episodes.episode`).
 
     >>> import numpy as np
     >>> pool = Pool([["a", "b"]] * 60, np.tile([0, -1, 1, -1, 2, -1], 20), tuple("xyz"), offsets=np.arange(0, 121, 2))

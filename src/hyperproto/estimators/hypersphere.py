@@ -39,7 +39,7 @@ from hyperproto.estimators.ranges import all_in_range, check_answers, check_numb
 from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
-from hyperproto.transforms import TRANSFORMS
+from hyperproto.registry import TRANSFORMS
 
 T = TypeVar("T")
 Batch = tuple[Floats, list[Any], Indices, NDArray[np.float64] | None]  # rows, labels, codes, weights

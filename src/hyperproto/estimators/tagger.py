@@ -385,7 +385,7 @@ def _with_sentences(examples: Pool, sentences: Sentences, alone: bool = False) -
 def _episodes(pool: Pool, n_examples: int) -> "list[Episode]":
     """All examples are the support of every episode; the queries are the other sentences, some at a time."""
     from hyperproto.episodes import Episode
-    from hyperproto.episodes.word_labels import token_classes, token_labels
+    from hyperproto.episodes.episode import token_classes, token_labels
 
     types = list(range(pool.n_classes))
     support = np.arange(n_examples)

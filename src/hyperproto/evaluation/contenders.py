@@ -20,7 +20,7 @@ from hyperproto.evaluation.scoring import EncodedPool, check_shape, encoded_for,
 from hyperproto.evaluation.thresholds import Rejection
 from hyperproto.methods import Method
 from hyperproto.problems import problem_of
-from hyperproto.problems.spans import Convention
+from hyperproto.problems.tagging import Convention
 from hyperproto.progress import Show, noted
 
 

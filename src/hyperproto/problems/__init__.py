@@ -5,9 +5,9 @@ from typing import Any
 from hyperproto.data import Pool
 from hyperproto.episodes import Sampler
 from hyperproto.problems.base import Answers, Measurement, Problem
+from hyperproto.problems.classification import Verdicts, auroc
 from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
-from hyperproto.problems.rejection import Verdicts, auroc
-from hyperproto.problems.spans import (
+from hyperproto.problems.tagging import (
     SpanCounts,
     SpanErrors,
     Tags,

@@ -1,19 +1,24 @@
-"""Classification: every item has one class; episodes are N-way K-shot, and the metric is accuracy."""
+"""Classification: one class an item, N-way K-shot episodes, accuracy with or without "none of these"."""
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from hyperproto.data import IntArray, Pool
+from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.episodes.greedy import Rule
 from hyperproto.errors import EpisodeError
 from hyperproto.problems.base import Answers, Measurement, Problem
-from hyperproto.problems.rejection import Verdicts
+from hyperproto.problems.intervals import FloatArray, mean_interval, or_none
 
 QUERIES = 15  # a class, unless said otherwise
+BoolArray = NDArray[np.bool_]
 
 
 class Classification(Problem):
@@ -93,3 +98,105 @@ def accuracy_by_shot(correct: IntArray, total: IntArray, shots: Sequence[int]) -
     """Accuracy of the classes that had 1, 2, ... examples: what a mean over classes hides when shots are unequal."""
     shot = np.array(shots)
     return {str(k): float(correct[:, shot == k].sum() / max(1, total[:, shot == k].sum())) for k in sorted(set(shots))}
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts:
+    """What a method said of the queries of some episodes: flat arrays, one place a query."""
+
+    episode: IntArray  # the episode's number in the list
+    label: IntArray  # the true one: local, or OUTSIDE
+    predicted: IntArray  # the best of the episode's classes
+    novelty: FloatArray
+
+    @classmethod
+    def of(cls, answers: Iterable[Answers]) -> Self:
+        """Collect the answers to the queries of all episodes, which come block by block."""
+        parts: list[tuple[NDArray[Any], ...]] = []
+        done = 0
+        for block in answers:
+            truth, doubt = block.truth, block.doubt
+            assert doubt is not None  # who asks for verdicts asks for it
+            row, place = (truth >= OUTSIDE).nonzero(as_tuple=True)  # not PAD
+            columns = (truth, block.labels, doubt.double())
+            parts.append(((row + done).cpu().numpy(), *(column[row, place].cpu().numpy() for column in columns)))
+            done += len(truth)
+        return cls(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    @cached_property
+    def outside(self) -> BoolArray:
+        """Which queries are of none of the classes."""
+        outside: BoolArray = self.label == OUTSIDE
+        return outside
+
+    @cached_property
+    def correct(self) -> BoolArray:
+        """Which are right if they are accepted."""
+        correct: BoolArray = self.predicted == self.label
+        return correct
+
+    def aurocs(self) -> FloatArray:
+        """AUROC of the novelty within each episode, (E,)."""
+        return auroc(self.novelty, self.outside, self.episode)
+
+    def accuracies(self, threshold: float) -> FloatArray:
+        """Accuracy with NOTA of each episode, (E,): N + 1 answers, of which rejection is one."""
+        right = np.where(self.novelty > threshold, self.outside, self.correct)
+        accuracies: FloatArray = np.bincount(self.episode, weights=right) / np.bincount(self.episode)
+        return accuracies
+
+    def counts(self, threshold: float, way: int) -> tuple[IntArray, IntArray]:
+        """Count right and all queries for each local class of each episode: two arrays (E, N)."""
+        episodes = int(self.episode.max()) + 1
+        place = self.label + way * self.episode
+        right = self.correct & (self.novelty <= threshold)
+        found = [np.bincount(place[mask], minlength=episodes * way) for mask in (right, ~self.outside)]
+        return found[0].reshape(episodes, way), found[1].reshape(episodes, way)
+
+    def metrics(self, threshold: float) -> dict[str, Any]:
+        """Everything but accuracy, as `--json` prints it.
+
+        `coverage` is the share of the classes' own queries that are accepted, `outside_rejected` that of the others
+        that are not, `accuracy_of_accepted` the share of *all* accepted queries whose class is right (None: none was
+        accepted), `share` that of the queries that are of no class. `auroc` is the mean over episodes, `pooled_auroc`
+        ranks the queries of all episodes together, as one threshold for all must. The threshold is None where the best
+        is to reject nothing (coverage 1) or everything (coverage 0).
+        """
+        accepted = self.novelty <= threshold
+        mean, ci95 = mean_interval(self.aurocs())
+        [pooled] = auroc(self.novelty, self.outside, np.zeros_like(self.episode))
+        return {
+            "threshold": threshold if math.isfinite(threshold) else None,
+            "auroc": mean,
+            "auroc_ci95": or_none(ci95),
+            "pooled_auroc": float(pooled),
+            "coverage": float(accepted[~self.outside].mean()),
+            "outside_rejected": float(1 - accepted[self.outside].mean()),
+            "accuracy_of_accepted": float(self.correct[accepted].mean()) if accepted.any() else None,
+            "share": float(self.outside.mean()),
+        }
+
+
+def auroc(novelty: FloatArray, outside: NDArray[np.bool_], group: IntArray) -> FloatArray:
+    """AUROC of each group: the share of pairs (outside, known) whose outside query is newer; a tie is half a pair.
+
+    All arrays are flat, one place a query; groups are numbered from 0. Exact, by ranks: the ranks of outside queries,
+    less what they would be without any known query, count the known queries below them (Mann and Whitney).
+    """
+    order = np.lexsort((novelty, group))
+    group, novelty, outside = group[order], novelty[order], outside[order]
+    total = np.bincount(group)
+    n_outside = np.bincount(group, weights=outside)
+    if (n_outside == 0).any() or (n_outside == total).any():
+        lone = int(np.flatnonzero((n_outside == 0) | (n_outside == total))[0])
+        raise EpisodeError(
+            f"episode {lone}: {int(n_outside[lone])} of {total[lone]} queries are of none of its classes; AUROC needs "
+            "both kinds: draw episodes with nota_share or na_rate"
+        )
+    new = np.ones(len(group), bool)
+    new[1:] = (group[1:] != group[:-1]) | (novelty[1:] != novelty[:-1])
+    first = np.flatnonzero(new)  # of each run of ties
+    last = np.append(first[1:], len(group)) - 1
+    rank = ((first + last) / 2)[np.cumsum(new) - 1] - (np.cumsum(total) - total)[group]  # from 0, ties in the middle
+    below = np.bincount(group, weights=rank * outside) - n_outside * (n_outside - 1) / 2
+    return below / (n_outside * (total - n_outside))

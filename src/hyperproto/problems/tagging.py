@@ -1,20 +1,88 @@
-"""Tagging: every word of a sentence has a label; episodes are K~2K, and the metric is the F1 of exact spans."""
+"""Tagging: a label a word, K~2K episodes of sentences, micro F1 of exact spans in two conventions."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import Tensor
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
+from hyperproto.data.tagged_text import Spans, find_spans
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.episodes.greedy import Rule
-from hyperproto.errors import EpisodeError
+from hyperproto.errors import ConfigError, DataError, EpisodeError, unknown_name
 from hyperproto.methods import PAD, Task
 from hyperproto.problems.base import Answers, Measurement, Problem
-from hyperproto.problems.intervals import FloatArray
-from hyperproto.problems.spans import Convention, Tags, tagged_metrics
+from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
+
+Convention = Literal["sentence", "toolkit"]
+CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
+O_NAME = "O"
+
+
+@dataclass(frozen=True, eq=False)
+class SpanCounts:
+    """Spans predicted, spans there are, and spans predicted right, in each episode."""
+
+    predicted: IntArray  # (E,)
+    gold: IntArray
+    correct: IntArray
+
+    @property
+    def precision(self) -> float:
+        """Correct spans of all those predicted, over all episodes; 0 where none is."""
+        return _share(self.correct.sum(), self.predicted.sum())
+
+    @property
+    def recall(self) -> float:
+        """Correct spans of all there are."""
+        return _share(self.correct.sum(), self.gold.sum())
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall: 2 correct / (predicted + gold)."""
+        return _share(2 * self.correct.sum(), self.predicted.sum() + self.gold.sum())
+
+    def to_json(self) -> dict[str, float]:
+        """Return the three numbers by name."""
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+
+
+@dataclass(frozen=True, eq=False)
+class Tags:
+    """The labels of the query words of some episodes, true and predicted, one episode after another."""
+
+    gold: IntArray  # (n_words,) class of the pool, or OUTSIDE for O
+    predicted: IntArray
+    sentences: IntArray  # (S + 1,) where the words of each sentence begin and end
+    episodes: IntArray  # (E + 1,) where the words of each episode begin and end
+
+    def borders(self, convention: Convention) -> IntArray:
+        """Return what no span crosses.
+
+        `sentence`: the borders of sentences, which is what an entity is. `toolkit`: those of episodes, since the
+        Few-NERD toolkit concatenates the queries it scores together, so that an entity which ends a sentence and one of
+        the same type which opens the next are one span; published Few-NERD numbers are counted so. (The toolkit also
+        concatenates the episodes of a batch; a number that depends on the size of batches is not repeated here.)
+        """
+        if convention not in CONVENTIONS:
+            raise ConfigError(unknown_name("convention", convention, CONVENTIONS))
+        return self.sentences if convention == "sentence" else self.episodes
+
+    def counts(self, convention: Convention) -> SpanCounts:
+        """Count the spans of each episode."""
+        spans = [find_spans(labels, self.borders(convention)) for labels in (self.predicted, self.gold)]
+        predicted, gold = spans
+        right = matching(gold, predicted, len(self.gold)) == gold.label
+        return SpanCounts(*(self.per_episode(start) for start in (predicted.start, gold.start, gold.start[right])))
+
+    def per_episode(self, words: IntArray) -> IntArray:
+        """Count in which episodes some words are, (E,)."""
+        episode = self.episodes.searchsorted(words, side="right") - 1
+        return np.bincount(episode, minlength=len(self.episodes) - 1)
 
 
 class Tagging(Problem):
@@ -116,3 +184,140 @@ def _classes(local: Tensor, task: Task, pool: Pool) -> IntArray:
 
 def _said(shot: int | Sequence[int], most_shots: int | None) -> str:
     return str(list(shot)) if not isinstance(shot, int) else f"from {shot} to {most_shots}"
+
+
+def span_counts(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], convention: Convention = "sentence"
+) -> tuple[int, int, int]:
+    """Count predicted, true and correct spans of sentences, each a list of IO labels ("O" outside).
+
+    A span is a run of one label; it is correct if there is one of the same label with the same first and last word. In
+    the convention `toolkit` all sentences given are concatenated first.
+
+    >>> gold, predicted = [["person", "person"], ["person", "O"]], [["person", "O"], ["person", "O"]]
+    >>> span_counts(gold, predicted, "sentence")
+    (2, 2, 1)
+    >>> span_counts(gold, predicted, "toolkit")
+    (2, 1, 0)
+    """
+    if len(gold) != len(predicted):
+        raise DataError(f"{len(gold)} sentences with true labels but {len(predicted)} with predicted ones")
+    for number, (true, found) in enumerate(zip(gold, predicted, strict=True)):
+        if len(true) != len(found):
+            raise DataError(f"sentence {number} has {len(true)} true labels but {len(found)} predicted ones")
+    names: dict[str, int] = {O_NAME: OUTSIDE}
+    labels = [
+        np.array([names.setdefault(label, len(names) - 1) for label in chain(*sentences)], np.int64)
+        for sentences in (gold, predicted)
+    ]
+    sentences = np.cumsum([0, *map(len, gold)])
+    counts = Tags(labels[0], labels[1], sentences, sentences[[0, -1]]).counts(convention)
+    return int(counts.predicted.sum()), int(counts.gold.sum()), int(counts.correct.sum())
+
+
+def matching(gold: Spans, predicted: Spans, n_words: int) -> IntArray:
+    """Return the label of the predicted span with the same first and last word as each true one; OUTSIDE if none."""
+    place = np.full(n_words, len(predicted))  # the predicted span that begins at each word
+    place[predicted.start] = np.arange(len(predicted))
+    end, label = (np.append(part, OUTSIDE) for part in (predicted.end, predicted.label))  # the last: no span
+    found = place[gold.start]
+    return np.where(end[found] == gold.end, label[found], OUTSIDE)
+
+
+def f1_values(counts: SpanCounts) -> FloatArray:
+    """A number for each episode, (E,), such that their mean is the micro F1, and intervals of the mean are F1's.
+
+    Micro F1 is a ratio of sums over episodes, not a mean, so its error is that of the jackknife: leave out one episode
+    at a time, and see how the F1 of the rest varies. These are the jackknife's pseudo-values, moved so that their mean
+    is F1 itself. Differences of two methods, and averages of several runs, may be taken of them as of accuracies.
+    """
+    correct = 2 * (counts.correct.sum() - counts.correct)
+    total = (counts.predicted + counts.gold).sum() - counts.predicted - counts.gold
+    without = correct / np.maximum(total, 1)  # F1 of all episodes but one
+    return np.asarray(counts.f1 + (len(without) - 1) * (without.mean() - without), np.float64)
+
+
+def f1_interval(counts: SpanCounts) -> tuple[float, float]:
+    """Micro F1, and half the width of its 95 % interval. One episode has no interval."""
+    return counts.f1, mean_interval(f1_values(counts))[1]
+
+
+def f1_difference(a: SpanCounts, b: SpanCounts) -> tuple[float, float]:
+    """F1 of `a` minus that of `b` on the same episodes, with its 95 % interval: episodes are left out of both."""
+    if a.gold.shape != b.gold.shape:
+        raise ValueError(f"paired counts must be of the same episodes, not of {len(a.gold)} and {len(b.gold)}")
+    return paired_difference(f1_values(a), f1_values(b))
+
+
+@dataclass(frozen=True)
+class SpanErrors:
+    """Counts over all episodes; `rates` are what the toolkit prints, and the shares of O, true and predicted."""
+
+    words: int
+    false_positive: int  # words of O that were given a type
+    false_negative: int  # words of an entity that were called O
+    boundaries: int  # true spans for which a span with the same first and last word was predicted, of whatever type
+    within: int  # ... of the same coarse type, but another fine one
+    outer: int  # ... of another coarse type
+    outside: int  # words that are O
+    outside_predicted: int  # words that were called O
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Errors of words as shares of all words, errors of types as shares of the spans with right boundaries."""
+        words, boundaries = max(1, self.words), max(1, self.boundaries)
+        return {
+            "false_positive": self.false_positive / words,
+            "false_negative": self.false_negative / words,
+            "within": self.within / boundaries,
+            "outer": self.outer / boundaries,
+            "outside": self.outside / words,
+            "outside_predicted": self.outside_predicted / words,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return counts and rates."""
+        return {"counts": asdict(self), "rates": self.rates}
+
+
+def span_errors(tags: Tags, class_names: Sequence[str], convention: Convention = "sentence") -> SpanErrors:
+    """Take the errors apart; the coarse type is what a class name has before its first hyphen (`person-actor`)."""
+    _, coarse = np.unique([name.partition("-")[0] for name in class_names], return_inverse=True)
+    borders = tags.borders(convention)
+    gold, predicted = find_spans(tags.gold, borders), find_spans(tags.predicted, borders)
+    found = matching(gold, predicted, len(tags.gold))
+    label, found = gold.label[found != OUTSIDE], found[found != OUTSIDE]
+    wrong, same_coarse = label != found, coarse[label] == coarse[found]
+    is_o, called_o = tags.gold == OUTSIDE, tags.predicted == OUTSIDE
+    return SpanErrors(
+        words=len(is_o),
+        false_positive=int((is_o & ~called_o).sum()),
+        false_negative=int((~is_o & called_o).sum()),
+        boundaries=len(found),
+        within=int((wrong & same_coarse).sum()),
+        outer=int((wrong & ~same_coarse).sum()),
+        outside=int(is_o.sum()),
+        outside_predicted=int(called_o.sum()),
+    )
+
+
+def tagged_metrics(tags: Tags, class_names: Sequence[str]) -> tuple[dict[Convention, FloatArray], dict[str, Any]]:
+    """Return the values of each convention, whose mean is F1, and every number as `--json` prints it.
+
+    `errors` takes spans as sentences have them; its rates hold the share of words that are O, and that are called O.
+    """
+    counts = {convention: tags.counts(convention) for convention in CONVENTIONS}
+    values = {convention: f1_values(found) for convention, found in counts.items()}
+    metrics: dict[str, Any] = {
+        convention: _numbers(counts[convention], values[convention]) for convention in CONVENTIONS
+    }
+    return values, {**metrics, "errors": span_errors(tags, class_names).to_json()}
+
+
+def _numbers(counts: SpanCounts, values: FloatArray) -> dict[str, Any]:
+    spans = {name: int(getattr(counts, name).sum()) for name in ("predicted", "gold", "correct")}
+    return {**counts.to_json(), "ci95": or_none(mean_interval(values)[1]), "spans": spans}
+
+
+def _share(part: np.integer[Any], whole: np.integer[Any]) -> float:
+    return float(part / whole) if whole else 0.0

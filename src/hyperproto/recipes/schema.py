@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.transforms import Transform
+from hyperproto.registry import Transform
 
 WORDS = ("name", "description", "cost", "expected", "paper")  # of a recipe: they say what a run is, and change nothing
 

@@ -24,8 +24,7 @@ from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes
 from hyperproto.methods import TRAITS, Method, Task, TaskItems, gather_task, with_names
 from hyperproto.methods.base import Reads
-from hyperproto.registry import keywords
-from hyperproto.transforms import TRANSFORMS
+from hyperproto.registry import TRANSFORMS, keywords
 
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
 LONGEST = 5  # tokens

@@ -17,10 +17,9 @@ from hyperproto.evaluation import Contender, training_center, training_units
 from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe, parse_values
-from hyperproto.registry import keywords, option_problems
+from hyperproto.registry import TRANSFORMS, keywords, option_problems
 from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
-from hyperproto.transforms import TRANSFORMS
 
 RANDOM = ":random"  # behind the name of an encoder: with weights drawn at random
 # Options of a method that count with some of its closed forms only.
