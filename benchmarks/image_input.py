@@ -10,8 +10,8 @@ from torch import Tensor
 
 from benchmarks.measure import Measurement, in_turns
 from hyperproto.data import IntArray, open_pool
-from hyperproto.encoders.augmentation import augmented
 from hyperproto.encoders.conv4 import Conv4
+from hyperproto.encoders.features import augmented
 from hyperproto.recipes import Augmentation
 
 SIZE, PADDING = 84, 8

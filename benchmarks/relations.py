@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from benchmarks.batched_scoring import nearest_mean
 from benchmarks.measure import Measurement, Times, in_turns, seconds
 from hyperproto.data import Pool, open_pool
-from hyperproto.data.relations import Relation, uncased
+from hyperproto.data.formats.relations import Relation, uncased
 from hyperproto.encoders import Encoder
 from hyperproto.encoders.relation_cnn import RelationCNN
 from hyperproto.encoders.relation_transformer import MARKERS, RelationTransformer

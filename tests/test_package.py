@@ -140,15 +140,15 @@ def name_of(requirement: str) -> str:
 
 OTHER_NAMES = {"PIL": "pillow", "sklearn": "scikit-learn"}
 EXTRAS = {  # of the files whose packages do not come with the light install, or with torch
-    "data/_glyph_shapes.py": {"images", "plots"},
+    "data/glyphs.py": {"images", "plots"},
     "data/get.py": {"images"},
-    "data/image_files.py": {"images"},
+    "data/formats/images.py": {"images"},
     "encoders/efficientnet.py": {"efficientnet"},
-    "encoders/pretrained.py": {"text"},
-    "encoders/word_vectors.py": {"glove"},
+    "encoders/parts/pretrained.py": {"text"},
+    "encoders/parts/word_vectors.py": {"glove"},
     "estimators/onnx_export.py": {"onnx"},
-    "data/table_output.py": {"glove"},  # Parquet, likewise
-    "data/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
+    "data/formats/table_output.py": {"glove"},  # Parquet, likewise
+    "data/formats/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "reports/comparison.py": {"plots"},
     "reports/diagnosis_figure.py": {"plots"},
     "reports/drawing.py": {"plots"},

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.encoders.pretrained import find_model
+from hyperproto.encoders.parts.pretrained import find_model
 from hyperproto.errors import ConfigError
 
 ITERATIONS = 20  # pairs of each kind for each example

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from hyperproto.api import tag
 from hyperproto.cli import app
 from hyperproto.data import open_pool
-from hyperproto.data.tagged_text import read_plain
-from hyperproto.encoders.pretrained import INSTALL, PACKAGE
+from hyperproto.data.formats.tagged import read_plain
+from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import tagger
 from hyperproto.training import load_recipe, train

@@ -253,7 +253,7 @@ class VectorCache(Cache):
     name = "vector cache"
 
     def read(self, folder: Path) -> Any:
-        from hyperproto.encoders import vector_cache
+        from hyperproto.encoders.parts import cache
 
         encoder = text_encoder(self.samples)
         pool = hyperproto.Pool([f"{text} {n}" for n in range(20) for text in TEXTS], np.zeros(100, np.int64), ("",))
@@ -261,15 +261,15 @@ class VectorCache(Cache):
         def encode() -> Any:
             return encoder.encode_all(encoder.prepare(pool.items))
 
-        with patch.object(vector_cache, "WORTH_KEEPING", -1.0):
-            return vector_cache.cached_units(encoder, pool, None, encode).x.numpy()
+        with patch.object(cache, "WORTH_KEEPING", -1.0):
+            return cache.cached_units(encoder, pool, None, encode).x.numpy()
 
 
 class TokenCache(Cache):
     name = "token cache"
 
     def read(self, folder: Path) -> Any:
-        from hyperproto.encoders import word_pieces
+        from hyperproto.encoders.parts import word_pieces
 
         encoder = text_encoder(self.samples)
         with patch.object(word_pieces, "FEW", 0):

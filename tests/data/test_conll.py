@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperproto.data import OUTSIDE, Pool, find_dataset, open_pool
-from hyperproto.data.tagged_text import find_spans
+from hyperproto.data.formats.tagged import find_spans
 from hyperproto.errors import ConfigError, DataError
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from hyperproto.data import OUTSIDE, Pool, find_dataset, open_pool
 from hyperproto.data.fewrel import relation_names, sentences_in
+from hyperproto.data.formats.relations import Words, sentence_key, uncased
 from hyperproto.data.get import DOWNLOADS
-from hyperproto.data.relations import Words, sentence_key, uncased
 from hyperproto.errors import ConfigError, DataError
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperproto.data import _glyph_shapes as shapes
 from hyperproto.data import glyphs
 from hyperproto.data.pool import Pool
 from hyperproto.errors import ConfigError
@@ -124,18 +123,18 @@ def test_no_class_is_a_placeholder(pools: Pools) -> None:
 
 def test_empty_and_missing_glyphs_are_not_drawn() -> None:
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
-    space, unassigned, letter = shapes._draw(file, [" ", "\u0379", "g"])
+    space, unassigned, letter = glyphs._draw(file, [" ", "\u0379", "g"])
     assert space is None
     assert unassigned is None
     assert letter is not None
     rows, cols = np.nonzero(letter.any(1))[0], np.nonzero(letter.any(0))[0]
-    assert max(np.ptp(rows), np.ptp(cols)) + 1 == shapes.BOX
-    assert abs(rows[0] + rows[-1] - (shapes.SIDE - 1)) <= 1
-    assert abs(cols[0] + cols[-1] - (shapes.SIDE - 1)) <= 1
+    assert max(np.ptp(rows), np.ptp(cols)) + 1 == glyphs.BOX
+    assert abs(rows[0] + rows[-1] - (glyphs.SIDE - 1)) <= 1
+    assert abs(cols[0] + cols[-1] - (glyphs.SIDE - 1)) <= 1
 
 
 def test_dots_and_bars_are_not_drawn() -> None:
-    drawn = {glyph.char for glyph in shapes.draw_glyphs(["latin", "arabic"])}
+    drawn = {glyph.char for glyph in glyphs.draw_glyphs(["latin", "arabic"])}
     assert {"A", "ب"} <= drawn
     assert not drawn & set("Il٠ا")
 
@@ -164,7 +163,7 @@ def test_the_same_seed_gives_the_same_bytes(few: Path, monkeypatch: pytest.Monke
 
 
 def test_a_class_does_not_depend_on_the_others(pools: Pools) -> None:
-    alef = next(glyph for glyph in shapes.draw_glyphs(["hebrew"]) if glyph.char == "א")
+    alef = next(glyph for glyph in glyphs.draw_glyphs(["hebrew"]) if glyph.char == "א")
     place = pools["test"].class_names.index(str(alef))
     np.testing.assert_array_equal(pools["test"].items[pools["test"].members[place]], glyphs.distort(alef, seed=0))
 
@@ -180,7 +179,7 @@ def test_random_numbers_are_fixed_for_ever() -> None:
 def test_sampling_is_bilinear() -> None:
     ramp = np.stack([np.add.outer(10.0 * np.arange(8), np.arange(8.0)), np.zeros((8, 8))])
     rows, cols = np.array([[2.25, 3.0]]), np.array([[4.5, -9.0]])  # outside: the nearest pixel
-    np.testing.assert_allclose(shapes.sample(ramp, np.array([0, 1, 0]), rows, cols), [[[27, 30]], [[0, 0]], [[27, 30]]])
+    np.testing.assert_allclose(glyphs.sample(ramp, np.array([0, 1, 0]), rows, cols), [[[27, 30]], [[0, 0]], [[27, 30]]])
 
 
 def test_distances_are_positive_in_the_ink() -> None:

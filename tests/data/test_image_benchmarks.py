@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from hyperproto.data import DATASETS, get, open_pool
+from hyperproto.data.formats.images import _WINDOW
 from hyperproto.data.image_benchmarks import ImageBenchmark
-from hyperproto.data.image_files import _WINDOW
 from hyperproto.errors import ConfigError, DataError
 from tests.helpers.pictures import encoded, picture, write_tree
 
@@ -159,7 +159,7 @@ def test_npz_files_are_copied_to_the_cache_a_window_at_a_time_and_once(
     assert calls == [(_WINDOW, many), (2 * _WINDOW, many), (many, many)]
     assert isinstance(pool.items._images, np.memmap)
     assert np.array_equal(pool.items, images)
-    monkeypatch.setattr("hyperproto.data.npz_files._blocks", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("hyperproto.data.formats.npz._blocks", lambda *_: pytest.fail("read again"))
     with pytest.warns(UserWarning, match="are published"):
         assert np.array_equal(open_pool(f"fc100:{tmp_path},size=4", "val").items, images)
 

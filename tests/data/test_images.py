@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from hyperproto.data import open_pool
-from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import Decoding, image_pool
+from hyperproto.data.formats.images import Decoding, FileTree, image_pool
 from hyperproto.data.specs import hash_order
 from hyperproto.errors import ConfigError, DataError
 from tests.helpers.damage import flipped
@@ -144,7 +143,7 @@ def test_opening_reads_nothing_and_an_image_is_checked_once(
         looked.append(1)
         return crc32(image)
 
-    monkeypatch.setattr("hyperproto.data.cached_images.crc32", counted)
+    monkeypatch.setattr("hyperproto.data.formats.cached_images.crc32", counted)
     items = open_pool(f"folder:{path},size=12", "all").items
     assert (len(items), items.shape, items.ndim, items.dtype) == (6, (6, 12, 12, 3), 4, np.uint8)
     assert not looked

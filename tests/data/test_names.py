@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hyperproto.data import Pool
-from hyperproto.data.filetree import FileTree
+from hyperproto.data.formats.images import FileTree
 from hyperproto.data.miniimagenet import NAMES as NAMES_BY_ID
 from hyperproto.data.miniimagenet import SPLITS
 from hyperproto.data.names import class_texts, known_texts, label_text

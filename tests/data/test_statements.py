@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hyperproto.data import OUTSIDE, Pool, open_pool
-from hyperproto.data.blanks import BLANK, spellings, with_blanks
-from hyperproto.data.relations import Relation, mentions_overlap
+from hyperproto.data.formats.relations import BLANK, Relation, mentions_overlap, spellings, with_blanks
 from hyperproto.data.statements import MOST
 from hyperproto.errors import ConfigError, DataError
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hyperproto.data import tables
-from hyperproto.data.tables import Row, open_table
+from hyperproto.data.formats import tables
+from hyperproto.data.formats.tables import Row, open_table
 from hyperproto.errors import ConfigError, DataError
 
 

@@ -59,7 +59,7 @@ def test_splits_of_numbers_and_of_another_length(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_split_are_read_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperproto.data.npz_files._ROWS", 3)
+    monkeypatch.setattr("hyperproto.data.formats.npz._ROWS", 3)
     x, split = np.arange(20.0).reshape(10, 2), np.array(list("aababbbaba"))
     np.savez(tmp_path / "v.npz", x=x, y=np.arange(10), split=split)
     for name in "ab":

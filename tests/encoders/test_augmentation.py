@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hyperproto.encoders.augmentation import augmented, colour_jitter, crop_and_flip
+from hyperproto.encoders.features import augmented, colour_jitter, crop_and_flip
 from hyperproto.errors import ConfigError
 from hyperproto.recipes import Augmentation
 

@@ -10,7 +10,7 @@ from hyperproto.data import Pool
 from hyperproto.encoders import make_encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.encoders.identity import Identity
-from hyperproto.encoders.transformer import TransformerEncoder
+from hyperproto.encoders.parts.transformer import TransformerEncoder
 from hyperproto.errors import ConfigError, DataError
 from tests.conftest import blobs
 

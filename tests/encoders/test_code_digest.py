@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from hyperproto.data import Pool
-from hyperproto.encoders import ENCODERS, Encoder, Units, code_digest, vector_cache, word_pieces
+from hyperproto.encoders import ENCODERS, Encoder, Units
 from hyperproto.encoders.conv4 import Conv4
+from hyperproto.encoders.parts import cache, word_pieces
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 
 ENCODER = """
@@ -41,7 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
     yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "foreign_package"]:
         del sys.modules[name]
@@ -67,46 +68,49 @@ def test_a_helper_that_changes_changes_the_key_of_cached_vectors(package: Path) 
     for number, (module, text) in enumerate(changes, start=1):
         (package / f"{module}.py").write_text(text)
         for _ in range(2):
-            vector_cache.cached_units(encoder, pool, None, encode)
+            cache.cached_units(encoder, pool, None, encode)
         assert times_encoded == number
 
 
 def test_only_code_that_the_encoder_can_reach_counts(package: Path) -> None:
-    before = code_digest.code_digest(mine())
+    before = cache.code_digest(mine())
     assert before is not None
     (package / "other.py").write_text("A = 2\n")
-    assert code_digest.code_digest(mine()) == before
-    found = {name for name in code_digest.source_files(mine()) if name.startswith("foreign_package")}
+    assert cache.code_digest(mine()) == before
+    found = {name for name in cache.source_files(mine()) if name.startswith("foreign_package")}
     assert found == {"foreign_package", *(f"foreign_package.{name}" for name in ("encoder", "helpers", "constants"))}
 
 
 def test_a_version_and_the_libraries_count_too(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {code_digest.code_digest(mine())}
+    found = {cache.code_digest(mine())}
     monkeypatch.setattr(mine(), "version", 2, raising=False)
-    found.add(code_digest.code_digest(mine()))
-    for library in code_digest.LIBRARIES:
-        monkeypatch.setattr(code_digest, "version", lambda name: "0" if name == library else version(name))  # noqa: B023 - this round only
-        found.add(code_digest.code_digest(mine()))
-    assert len(found) == 2 + len(code_digest.LIBRARIES)
+    found.add(cache.code_digest(mine()))
+    for library in cache.LIBRARIES:
+        monkeypatch.setattr(cache, "version", lambda name: "0" if name == library else version(name))  # noqa: B023 - this round only
+        found.add(cache.code_digest(mine()))
+    assert len(found) == 2 + len(cache.LIBRARIES)
     assert None not in found
 
 
 def test_code_without_a_source_file_has_no_digest() -> None:
     nameless = type("Nameless", (Encoder,), {"__module__": "nowhere.at_all"})
-    assert code_digest.code_digest(nameless) is None
+    assert cache.code_digest(nameless) is None
 
 
 @pytest.mark.parametrize(
     ("name", "helpers"),
     [
-        ("conv4", {"encoders.base", "encoders.image_networks", "encoders.device"}),
-        ("relation-cnn", {"encoders.ragged", "encoders.word_vectors", "data.relations"}),
-        ("relation-transformer", {"encoders.transformer", "encoders.word_pieces", "encoders.pretrained"}),
-        ("token-transformer", {"encoders.transformer", "encoders.word_pieces", "encoders.ragged"}),
+        ("conv4", {"encoders.base", "encoders.parts.image_networks", "data.pool"}),
+        ("relation-cnn", {"encoders.parts.word_pieces", "encoders.parts.word_vectors", "data.formats.relations"}),
+        (
+            "relation-transformer",
+            {"encoders.parts.transformer", "encoders.parts.word_pieces", "encoders.parts.pretrained"},
+        ),
+        ("token-transformer", {"encoders.parts.transformer", "encoders.parts.word_pieces", "encoders.base"}),
     ],
 )
 def test_our_encoders_are_keyed_by_their_helpers(name: str, helpers: set[str]) -> None:
-    files = code_digest.source_files(ENCODERS.get(name))
+    files = cache.source_files(ENCODERS.get(name))
     assert {f"hyperproto.{helper}" for helper in helpers} <= files.keys()
     assert all(path.is_file() for path in files.values())
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.data.relations import Relation
+from hyperproto.data.formats.relations import Relation
 from hyperproto.encoders import ENCODERS, Encoder, Units
 from hyperproto.encoders.conv4 import Conv4
 from hyperproto.testing import check_encoder

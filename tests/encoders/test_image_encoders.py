@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hyperproto.data import Pool
 from hyperproto.encoders import ENCODERS, make_encoder, resolve_encoder
 from hyperproto.encoders.efficientnet import SHA256, EfficientNetLite0
-from hyperproto.encoders.image_networks import ImageNetwork
+from hyperproto.encoders.parts.image_networks import ImageNetwork
 from hyperproto.encoders.resnet12 import ResNet12
 from hyperproto.encoders.resnet18 import ResNet18
 from hyperproto.encoders.wrn28_10 import WRN28_10

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperproto.encoders.ragged import kept_positions
+from hyperproto.encoders.parts.word_pieces import kept_positions
 
 Spans = list[tuple[int, int]]
 

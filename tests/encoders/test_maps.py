@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool
-from hyperproto.data.relations import Relation
+from hyperproto.data.formats.relations import Relation
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units, base, make_encoder, resolve_encoder
-from hyperproto.encoders import vector_cache as cache
-from hyperproto.encoders.image_networks import ImageNetwork
+from hyperproto.encoders.parts import cache
+from hyperproto.encoders.parts.image_networks import ImageNetwork
 from hyperproto.encoders.relation_cnn import RelationCNN
 from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer

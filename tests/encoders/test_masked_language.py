@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from hyperproto.data.blanks import BLANK
-from hyperproto.data.relations import Relation
-from hyperproto.encoders.masked_language import MASKED, REPLACED, SHARE, MaskedLanguage
-from hyperproto.encoders.relation_transformer import RelationTransformer
+from hyperproto.data.formats.relations import BLANK, Relation
+from hyperproto.encoders.relation_transformer import MASKED, REPLACED, SHARE, MaskedLanguage, RelationTransformer
 from hyperproto.errors import ConfigError
 from tests.helpers.tiny_models import tiny_bert_with_head
 
@@ -138,7 +136,7 @@ def test_gradients_reach_the_model_and_the_head(with_head: str) -> None:
 
 
 def test_nothing_chosen_costs_nothing(with_head: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hyperproto.encoders.masked_language.SHARE", 0.0)
+    monkeypatch.setattr("hyperproto.encoders.relation_transformer.SHARE", 0.0)
     encoder = build(with_head, mlm=1.0)
     assert encoder.loss(encoder.collate(encoder.prepare(ITEMS), np.arange(3)))["mlm"].item() == 0.0
 

@@ -6,7 +6,7 @@ import torch
 
 from hyperproto.data import Pool
 from hyperproto.encoders import Features, FeatureTransform, make_encoder
-from hyperproto.encoders.transformer import TextTransformer
+from hyperproto.encoders.parts.transformer import TextTransformer
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.methods import TaskItems

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hyperproto.encoders import pretrained
-from hyperproto.encoders.pretrained import INSTALL, PACKAGE, SHA256, find_model, load_model, load_tokenizer
+from hyperproto.encoders.parts import pretrained
+from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE, SHA256, find_model, load_model, load_tokenizer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.errors import ConfigError, DataError
 from tests.helpers.local_hub import LocalHub

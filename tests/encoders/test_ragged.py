@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyperproto.encoders.ragged import Ragged
+from hyperproto.encoders.parts.word_pieces import Ragged
 
 ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), min_size=1, max_size=8)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool
-from hyperproto.data.relations import Relation
+from hyperproto.data.formats.relations import Relation
 from hyperproto.encoders import make_encoder, resolve_encoder
 from hyperproto.encoders.relation_cnn import RelationCNN
 from hyperproto.errors import DataError

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 from hyperproto import FewShotTextClassifier, TextEncoder
-from hyperproto.encoders import make_encoder, word_pieces
+from hyperproto.encoders import make_encoder
+from hyperproto.encoders.parts import word_pieces
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.estimators import networks

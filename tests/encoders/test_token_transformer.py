@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder, base, make_encoder, resolve_encoder, vector_cache, word_pieces
-from hyperproto.encoders.pretrained import INSTALL, PACKAGE, find_model
+from hyperproto.encoders import Encoder, base, make_encoder, resolve_encoder
+from hyperproto.encoders.parts import cache, word_pieces
+from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE, find_model
+from hyperproto.encoders.parts.word_pieces import spell
 from hyperproto.encoders.token_transformer import TokenTransformer, best_windows, window_starts, word_windows
-from hyperproto.encoders.word_pieces import spell
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import EncodedPool
 
@@ -183,7 +184,7 @@ def test_sentences_are_tokenised_once(bert: str, tmp_path: Path, monkeypatch: py
 
 
 def test_vectors_of_words_are_kept(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     options = {"model": bert}
     first = EncodedPool.encode(make_encoder("token-transformer", options), POOL, cached=True).units

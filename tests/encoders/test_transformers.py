@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import Pool
-from hyperproto.data.relations import Relation
-from hyperproto.encoders import Units, base, make_encoder, resolve_encoder, word_pieces
-from hyperproto.encoders.pretrained import INSTALL, PACKAGE, find_model
+from hyperproto.data.formats.relations import Relation
+from hyperproto.encoders import Units, base, make_encoder, resolve_encoder
+from hyperproto.encoders.parts import word_pieces
+from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE, find_model
+from hyperproto.encoders.parts.transformer import Batch, TextTransformer, Tokens
 from hyperproto.encoders.relation_transformer import RelationTransformer
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
-from hyperproto.encoders.transformer import Batch, TextTransformer, Tokens
 from hyperproto.errors import ConfigError, DataError
 from tests.helpers.tiny_models import WORDS
 

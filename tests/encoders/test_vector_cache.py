@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from hyperproto.data import Pool
-from hyperproto.encoders import Encoder, Units, make_encoder, vector_cache
+from hyperproto.encoders import Encoder, Units, make_encoder
 from hyperproto.encoders.conv4 import Conv4
+from hyperproto.encoders.parts import cache
 from hyperproto.errors import NonFiniteError
 from hyperproto.evaluation import EncodedPool, training_center
 from tests.helpers.damage import flipped
@@ -17,7 +18,7 @@ from tests.helpers.damage import flipped
 @pytest.fixture(autouse=True)
 def everything_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
-    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
 
 
 def noise(seed: int = 0) -> Pool:
@@ -114,7 +115,7 @@ def test_what_is_fast_or_free_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_p
     nameless = made()
     nameless.__class__ = type("Nameless", (Conv4,), {"__module__": "nowhere"})  # nobody can read its code
     EncodedPool.encode(nameless, noise(), cached=True)
-    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 1000.0)
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 1000.0)
     EncodedPool.encode(made(), noise(), cached=True)
     assert not list(tmp_path.glob("vectors/*"))
 

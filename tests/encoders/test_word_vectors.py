@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyperproto.encoders import word_vectors
-from hyperproto.encoders.word_vectors import load_word_vectors
+from hyperproto.encoders.parts import word_vectors
+from hyperproto.encoders.parts.word_vectors import load_word_vectors
 from hyperproto.errors import ConfigError, DataError
 
 

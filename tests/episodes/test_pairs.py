@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hyperproto.data import OUTSIDE, Pool
-from hyperproto.data.blanks import BLANK, with_blanks
+from hyperproto.data.formats.relations import BLANK, with_blanks
 from hyperproto.episodes import Episode, PairSampler
 from hyperproto.errors import DataError, EpisodeError
 

@@ -10,7 +10,7 @@ import torch
 from sklearn.pipeline import make_pipeline
 
 from hyperproto import HypersphereClassifier, ImageEncoder
-from hyperproto.data.image_files import Decoding, decoder
+from hyperproto.data.formats.images import Decoding, decoder
 from hyperproto.encoders import make_encoder
 from hyperproto.errors import ConfigError, DataError
 

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from hyperproto import EntityTagger
-from hyperproto.encoders.pretrained import INSTALL, PACKAGE
+from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import tagger as tagger_module
 from hyperproto.files import json_checksum

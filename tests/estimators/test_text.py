@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from hyperproto import HypersphereClassifier, TextEncoder
-from hyperproto.encoders import make_encoder, vector_cache
+from hyperproto.encoders import make_encoder
+from hyperproto.encoders.parts import cache as vector_cache
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import networks

@@ -59,7 +59,7 @@ def vector_cache(random: Random, folder: Path, samples: Samples) -> Trial:
 
     def run() -> None:
         from hyperproto.data import Pool
-        from hyperproto.encoders import vector_cache
+        from hyperproto.encoders.parts import cache
 
         encoder = text_encoder(samples)
         pool = Pool(["a king", "the river"], np.zeros(2, np.int64), ("",))
@@ -67,10 +67,10 @@ def vector_cache(random: Random, folder: Path, samples: Samples) -> Trial:
         def encode() -> Any:
             return encoder.encode_all(encoder.prepare(pool.items))
 
-        with patch.object(vector_cache, "WORTH_KEEPING", -1.0):
-            first = vector_cache.cached_units(encoder, pool, None, encode).x.numpy()
+        with patch.object(cache, "WORTH_KEEPING", -1.0):
+            first = cache.cached_units(encoder, pool, None, encode).x.numpy()
             _damage_cache(random, folder)
-            again = vector_cache.cached_units(encoder, pool, None, encode).x.numpy()
+            again = cache.cached_units(encoder, pool, None, encode).x.numpy()
         if not same(again, first):
             raise Silent("vector cache: a damaged file was used")
 
@@ -82,7 +82,7 @@ def token_cache(random: Random, folder: Path, samples: Samples) -> Trial:
     """Tokenised texts in the cache."""
 
     def run() -> None:
-        from hyperproto.encoders import word_pieces
+        from hyperproto.encoders.parts import word_pieces
 
         encoder = text_encoder(samples)
         with patch.object(word_pieces, "FEW", 0):

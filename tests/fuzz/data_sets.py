@@ -196,7 +196,7 @@ def statements(random: Random, folder: Path, samples: Samples) -> Trial:
     spec = f"statements:{path}" + random.choice(("", "", ",uncased=yes", f",without={known}", ",without=x", ",a=b"))
 
     def run() -> None:
-        from hyperproto.data.blanks import with_blanks
+        from hyperproto.data.formats.relations import with_blanks
         from hyperproto.episodes import PairSampler
 
         hyperproto.check_data(spec)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.data.filetree import DAMAGED_ZIP
+from hyperproto.data.formats.images import DAMAGED_ZIP
 from tests.fuzz.arrays import hostile_array, hostile_labels
 from tests.fuzz.mutations import (
     dump_json,

@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 
 import hyperproto
 from hyperproto.data import DATASETS
-from hyperproto.data.tables import open_table
+from hyperproto.data.formats.tables import open_table
 from tests.fuzz.commands import COMMANDS, Command, draw, judged
 from tests.fuzz.files import BY_SUFFIX, mutate_file
 from tests.fuzz.inputs import Samples

@@ -13,7 +13,7 @@ from hyperproto.data import OUTSIDE
 from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD, Task, make_method
 from hyperproto.methods.awgim import AWGIM, Attention
-from hyperproto.methods.dropout import Dropout
+from hyperproto.methods.parts import Dropout
 from hyperproto.testing import method_checks
 from tests.helpers.random_tasks import make_task
 
@@ -262,7 +262,7 @@ def test_training_samples_weights_at_their_deviation() -> None:
 def test_blocks_score_and_learn_as_the_whole_does(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for size in (1 << 30, 1):
-        monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", size)
+        monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", size)
         method, task = build(), make_task(pads=1)
         with torch.no_grad():
             scores = method(task)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hyperproto.methods.batch_norm import BatchNorm, KeptStatistics, batch_norm_by, batch_norms, by_batch, by_stored
+from hyperproto.methods.maml import BatchNorm, KeptStatistics, batch_norm_by, batch_norms, by_batch, by_stored
 
 SHAPES = [(5, 3), (4, 3, 6), (4, 3, 2, 2)]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Features, FeatureTransform, make_encoder
-from hyperproto.encoders.transformer import TextTransformer
+from hyperproto.encoders.parts.transformer import TextTransformer
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes

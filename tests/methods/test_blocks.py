@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from hyperproto.methods import METHODS, blocks, make_method
-from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods import METHODS, make_method, parts
+from hyperproto.methods.parts import in_blocks
 from tests.helpers.random_tasks import make_task
 
 BATCH, QUERIES, SUPPORT, DIM = 2, 50, 30, 16
@@ -72,4 +72,4 @@ def test_methods_that_compare_with_every_example_keep_to_it(name: str, monkeypat
     monkeypatch.setattr(f"{module}.in_blocks", small)
     torch.testing.assert_close(method(task), whole)
     assert used
-    assert blocks.BLOCK_BYTES == 32 << 20
+    assert parts.BLOCK_BYTES == 32 << 20

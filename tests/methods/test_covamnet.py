@@ -169,7 +169,7 @@ def test_padding_and_dead_channels() -> None:
 def test_blocks_score_and_learn_as_the_whole_does(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for size in (1 << 30, 1):
-        monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", size)
+        monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", size)
         monkeypatch.setattr(F, "dropout", lambda x, share: x * share)
         torch.manual_seed(0)
         method, task = build().train(training), maps_task()

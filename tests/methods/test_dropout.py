@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hyperproto.methods.dropout import Dropout
+from hyperproto.methods.parts import Dropout
 
 
 def test_coordinates_are_dropped_at_the_rate_and_the_mean_is_kept() -> None:

@@ -133,14 +133,14 @@ def test_queries_in_a_block_score_as_alone(norm: str, monkeypatch: pytest.Monkey
     together = method(task)
     alone = [method(replace(task, query=task.query[:, q : q + 1])) for q in range(task.query.shape[1])]
     torch.testing.assert_close(torch.cat(alone, 1), together)
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", 1)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", 1)
     torch.testing.assert_close(method(task), together)
 
 
 def test_blocks_learn_as_the_whole_does(monkeypatch: pytest.MonkeyPatch) -> None:
     gradients = []
     for size in (1 << 30, 1):
-        monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", size)
+        monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", size)
         method = build().train()
         torch.autograd.backward(method.loss(make_task(counts=(2, 1, 3)))["cls"])
         gradients.append([p.grad for p in method.param_groups()["head"].params])

@@ -118,7 +118,7 @@ CASES: list[dict[str, Any]] = [
 def test_scores_are_those_of_the_equations(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], block: int
 ) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     method = build(**options)
     task = make_task(counts=(5, 1, 4), queries=2, pads=2)
     if method.needs_unlabelled:

@@ -91,7 +91,7 @@ def naive_weights(method: LEO, task: Task) -> list[Tensor]:
 
 @pytest.mark.parametrize("block", [1, 32 << 20])
 def test_scores_are_those_of_the_equations(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     task, method = unit_task(counts=(2, 1, 3), pads=2), build(weight_rate=0.1)
     expected = torch.stack([q @ w.mT for q, w in zip(task.query, naive_weights(method, task), strict=True)])
     with torch.no_grad():

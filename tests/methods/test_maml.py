@@ -19,8 +19,7 @@ from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool, score_episodes
 from hyperproto.methods import Task, TaskItems, gather_task, make_method
-from hyperproto.methods.batch_norm import batch_norms
-from hyperproto.methods.maml import MAML, Weights, descended
+from hyperproto.methods.maml import MAML, Weights, batch_norms, descended
 from hyperproto.testing import check_method
 from hyperproto.training import Learner, load_recipe, train
 from tests.conftest import blobs

@@ -99,7 +99,7 @@ def naive_scores(method: MatchingNet, task: Task) -> Tensor:
 def test_scores_are_those_of_the_equations(
     monkeypatch: pytest.MonkeyPatch, block: int, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     task, method = with_pads(make_task(queries=2)), build(**options)
     torch.testing.assert_close(method(task), naive_scores(method, task), rtol=1e-4, atol=1e-4)
 

@@ -109,7 +109,7 @@ def naive_scores(method: MetaNet, task: Task, episode: int) -> Tensor:
 @pytest.mark.parametrize("block", [1, 32 << 20])
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_are_those_of_the_equations(monkeypatch: pytest.MonkeyPatch, name: str, block: int) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     task, method = task_for(name, queries=1, pads=2), build(name)
     scores = method(task)
     for episode in range(2):

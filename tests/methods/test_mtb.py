@@ -94,7 +94,7 @@ def test_a_duplicate_example_changes_the_mean_only() -> None:
 def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     task, method = make_task(), learned()
     whole = method.scores(task)
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", 1)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", 1)
     torch.testing.assert_close(method.scores(task), whole)
 
 

@@ -17,7 +17,7 @@ def build(name: str, **options: Any) -> Method:
 @pytest.mark.parametrize("pads", [0, 3])
 @pytest.mark.parametrize("block", [1, 1000, 32 << 20])
 def test_nnshot_is_nearest_neighbour_whatever_the_block(monkeypatch: pytest.MonkeyPatch, pads: int, block: int) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     task = make_task(counts=(7, 1, 5), pads=pads)
     torch.testing.assert_close(build("nnshot").scores(task), build("nearest").scores(task), rtol=1e-4, atol=1e-4)
 
@@ -62,7 +62,7 @@ def largest_tensor(method: Method, task: Task) -> int:
 
 def test_memory_stays_bounded_with_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty shots are thousands of support words: no tensor may hold a number, let alone a vector, for every pair."""
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", 1 << 20)
     task = make_task(counts=(700, 20, 20), queries=300, dim=64, batch=1)
     pairs = 4 * task.query.shape[1] * task.support.shape[1]
     assert largest_tensor(make_method("nnshot", feature_shape=(64,)), task) <= 1 << 20 < pairs

@@ -79,7 +79,7 @@ def naive_scores(method: ProtoHATT, task: Task) -> Tensor:
 @pytest.mark.parametrize("block", [1, 32 << 20])
 @torch.no_grad()
 def test_scores_are_those_of_the_equations(monkeypatch: pytest.MonkeyPatch, shot: int, block: int) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     task, method = make_task(counts=(shot,) * 3, pads=1), build(shot)
     torch.testing.assert_close(method(task), naive_scores(method, task), rtol=1e-4, atol=1e-4)
 

@@ -164,7 +164,7 @@ def test_noise_differs_between_classes_samples_and_steps() -> None:
 def test_blocks_of_samples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     task, method = make_task(), made(samples=5)
     whole = method(task)
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", 1)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", 1)
     assert torch.allclose(method(task), whole, atol=1e-6)
 
 

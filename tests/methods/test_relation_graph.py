@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.methods.relation_graph import RelationGraph, nearest_neighbours, normalised_adjacency
+from hyperproto.methods.regrab import RelationGraph, nearest_neighbours, normalised_adjacency
 
 OFFICIAL = Path(os.environ.get("HYPERPROTO_DATA", "")) / "fewrel" / "relation-graph"
 

@@ -141,7 +141,7 @@ def test_class_and_query_are_not_interchangeable() -> None:
 def test_blocks_are_of_evaluation_only(monkeypatch: pytest.MonkeyPatch) -> None:
     method, task = build(), maps_task()
     whole, learned = method(task), build().train()(task)
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", 1)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", 1)
     calls: list[int] = []
     method.rest.register_forward_hook(lambda *given: calls.append(len(given[1][0])))
     torch.testing.assert_close(method(task), whole)

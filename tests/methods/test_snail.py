@@ -220,7 +220,7 @@ def test_episodes_in_blocks_score_as_together(train: bool, monkeypatch: pytest.M
     method, task = build().train(train), make_task(counts=COUNTS, batch=3)
     found = []
     for size in (1 << 30, 1):
-        monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", size)
+        monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", size)
         torch.manual_seed(1)
         method.zero_grad()
         scores = method(task)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hyperproto.errors import ConfigError
-from hyperproto.methods.masks import masked_max, masked_mean, masked_softmax
+from hyperproto.methods.parts import masked_max, masked_mean, masked_softmax
 from tests.helpers.random_tasks import make_task
 
 

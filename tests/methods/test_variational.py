@@ -62,7 +62,7 @@ def naive_divergence(a: Tensor, big_a: Tensor, b: Tensor, big_b: Tensor) -> floa
 @pytest.mark.parametrize("block", [1, 32 << 20])
 @torch.no_grad()
 def test_scores_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr("hyperproto.methods.blocks.BLOCK_BYTES", block)
+    monkeypatch.setattr("hyperproto.methods.parts.BLOCK_BYTES", block)
     task, method = make_task(queries=1, pads=2), varied()
     torch.testing.assert_close(method(task), naive(method, task)[0], rtol=1e-4, atol=1e-4)
 

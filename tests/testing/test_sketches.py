@@ -26,7 +26,7 @@ from hyperproto.evaluation import (
     score_episodes,
 )
 from hyperproto.methods import PAD, Method, Task, TaskItems, gather_task
-from hyperproto.methods.masks import masked_mean
+from hyperproto.methods.parts import masked_mean
 from hyperproto.problems.classification import count_correct
 from hyperproto.recipes import Augmentation
 from hyperproto.testing import check_method

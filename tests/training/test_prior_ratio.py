@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from hyperproto.comparison.measure import Selection
 from hyperproto.data import open_pool
-from hyperproto.encoders import Encoder, Units, vector_cache
+from hyperproto.encoders import Encoder, Units
+from hyperproto.encoders.parts import cache
 from hyperproto.errors import DataError
 from hyperproto.evaluation import EncodedPool
 from hyperproto.regions import ClassStatistics
@@ -50,7 +51,7 @@ def test_the_last_validation_encodes_for_what_comes_after_it(tmp_path: Path, mon
         sizes.append(len(prepared))
         return encode_all(encoder, prepared, progress)
 
-    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
     monkeypatch.setattr(Encoder, "encode_all", count)
     small = ["training.steps=2", "training.validate_every=2", "encoder.filters=4", "validation.episodes=4"]
     run = train(load_recipe("glyphs:protonet", small), tmp_path / "run")

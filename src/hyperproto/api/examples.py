@@ -14,10 +14,9 @@ from warnings import warn
 
 import numpy as np
 
-from hyperproto.data.filetree import FileTree
 from hyperproto.data.folder import files_by_class
-from hyperproto.data.image_files import image_names, is_image
-from hyperproto.data.tables import SUFFIXES, OpenTable, open_table
+from hyperproto.data.formats.images import FileTree, image_names, is_image
+from hyperproto.data.formats.tables import SUFFIXES, OpenTable, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier
 from hyperproto.estimators.text import text_problem

@@ -25,8 +25,8 @@ from hyperproto.api.examples import (
     reader_for,
     warn_of_descriptions,
 )
-from hyperproto.data.table_output import output_format, row_writer
-from hyperproto.data.tables import BadRow, OpenTable
+from hyperproto.data.formats.table_output import output_format, row_writer
+from hyperproto.data.formats.tables import BadRow, OpenTable
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, load_classifier
 from hyperproto.estimators.items import FewShotClassifier, run_folder

@@ -13,7 +13,7 @@ from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
     from hyperproto.comparison.measure import Selection
-    from hyperproto.data.tagged_text import TaggedLine
+    from hyperproto.data.formats.tagged import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
     from hyperproto.training import Run
@@ -280,7 +280,7 @@ def tag(
     [('person', 'Anna'), ('city', 'Rome')]
     """
     from hyperproto.data import open_pool
-    from hyperproto.data.tagged_text import TaggedLine, cut_lines, labels_of_sentences, read_plain
+    from hyperproto.data.formats.tagged import TaggedLine, cut_lines, labels_of_sentences, read_plain
     from hyperproto.estimators import EntityTagger
     from hyperproto.training import Run
 

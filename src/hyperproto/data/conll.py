@@ -6,9 +6,9 @@ from warnings import warn
 
 import numpy as np
 
+from hyperproto.data.formats.tagged import OUTSIDE_NAME, Tagged, read_tagged
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool, Progress
 from hyperproto.data.specs import one_of, parse_argument, whole_number
-from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, read_tagged
 from hyperproto.errors import ConfigError, DataError
 
 SUMMARY = (

@@ -21,8 +21,8 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from hyperproto.data.fewrel import FILES, official_file, sentences_in
+from hyperproto.data.formats.relations import check_positions, check_tokens, sentence_key
 from hyperproto.data.pool import Progress
-from hyperproto.data.relations import check_positions, check_tokens, sentence_key
 from hyperproto.data.specs import data_folder
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.files import atomic_write, is_there, is_utf8, open_file, os_problem, parse_json, read_json

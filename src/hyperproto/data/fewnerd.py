@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from hyperproto.data.conll import io_pool
+from hyperproto.data.formats.tagged import read_tagged
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool, Progress
 from hyperproto.data.specs import data_folder, one_of, parse_argument
-from hyperproto.data.tagged_text import read_tagged
 from hyperproto.errors import DataError
 
 SUMMARY = "named entities of 66 fine types: fewnerd[:PATH][,setting=inter|intra|supervised|intra-style]"

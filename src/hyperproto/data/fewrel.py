@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
+from hyperproto.data.formats.relations import Relation, read_relations, relation_pool, sentence_key
 from hyperproto.data.pool import Pool, Progress
-from hyperproto.data.relations import Relation, read_relations, relation_pool, sentence_key
 from hyperproto.data.specs import data_folder, hash_order, one_of, parse_argument, whole_number
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import read_json

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hyperproto.data.fewrel import is_yes, official_file, sentences_in
+from hyperproto.data.formats.relations import read_instances, read_relations, relation_pool, sentence_key
 from hyperproto.data.pool import OUTSIDE, Pool, Progress
-from hyperproto.data.relations import read_instances, read_relations, relation_pool, sentence_key
 from hyperproto.data.specs import data_folder, one_of, parse_argument
 
 SUMMARY = (

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_names, image_pool
+from hyperproto.data.formats.images import IMAGE_OPTIONS, Decoding, FileTree, image_names, image_pool
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import hash_order, parse_argument, whole_number
 from hyperproto.errors import ConfigError, DataError

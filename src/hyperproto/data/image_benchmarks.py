@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from warnings import warn
 
-from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_names, image_pool, labelled_pool
-from hyperproto.data.npz_files import NpzImages
+from hyperproto.data.formats.images import IMAGE_OPTIONS, Decoding, FileTree, image_names, image_pool, labelled_pool
+from hyperproto.data.formats.npz import NpzImages
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError

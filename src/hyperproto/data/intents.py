@@ -8,9 +8,9 @@ Language Understanding Services for Building Conversational Agents", 2019.
 from collections.abc import Iterable
 from pathlib import Path
 
+from hyperproto.data.formats.tables import open_table
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder
-from hyperproto.data.tables import open_table
 from hyperproto.data.texts import Lines, text_pool
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.files import is_utf8, read_json, read_utf8, split_lines

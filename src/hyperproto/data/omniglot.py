@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hyperproto.data.filetree import FileTree
-from hyperproto.data.image_files import IMAGE_OPTIONS, Decoding, image_pool, is_image
+from hyperproto.data.formats.images import IMAGE_OPTIONS, Decoding, FileTree, image_pool, is_image
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder, hash_order, one_of, parse_argument, whole_number
 from hyperproto.errors import DataError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.data.cached_images import CachedImages
+from hyperproto.data.formats.cached_images import CachedImages
 from hyperproto.errors import DataError
 from hyperproto.files import is_utf8
 

@@ -8,8 +8,7 @@ from warnings import warn
 import numpy as np
 
 from hyperproto.data.fewrel import is_yes, sentences_in
-from hyperproto.data.pool import OUTSIDE, Pool, Progress
-from hyperproto.data.relations import (
+from hyperproto.data.formats.relations import (
     InstanceReader,
     Relation,
     check_instances,
@@ -18,6 +17,7 @@ from hyperproto.data.relations import (
     sentence_key,
     uncased,
 )
+from hyperproto.data.pool import OUTSIDE, Pool, Progress
 from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import parse_json, read_json, read_utf8, split_lines

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hyperproto.data.formats.tables import open_table
 from hyperproto.data.pool import OUTSIDE, Pool, Progress
 from hyperproto.data.specs import parse_argument
-from hyperproto.data.tables import open_table
 from hyperproto.errors import DataError
 
 SUMMARY = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.data.npz_files import check_arrays, open_npz, read_array
+from hyperproto.data.formats.npz import check_arrays, open_npz, read_array
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import DataError
 

@@ -3,10 +3,9 @@
 from typing import Any
 
 from hyperproto.data import Pool
-from hyperproto.encoders import pretrained
-from hyperproto.encoders.base import Encoder, Units
-from hyperproto.encoders.device import default_device, moved
+from hyperproto.encoders.base import Encoder, Units, default_device, moved
 from hyperproto.encoders.features import Features, FeatureTransform
+from hyperproto.encoders.parts import pretrained
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.registry import Registry, check_options
 

@@ -1,5 +1,6 @@
 """The encoder contract: items to vectors or maps, prepared once, collated by index, encoded in one forward."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool, Progress
-from hyperproto.data.relations import item_kind
-from hyperproto.encoders.device import moved
+from hyperproto.data.formats.relations import item_kind
 from hyperproto.errors import ConfigError, DataError
 
 BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
@@ -262,3 +262,26 @@ def _with_states(states: Units | None, block: Units, order: IntArray, start: int
     assert states.mask is not None
     states.mask[rows, :longest] = block.mask
     return states
+
+
+def default_device() -> torch.device:
+    """Return what $HYPERPROTO_DEVICE names (cpu, cuda, cuda:1, mps), or a CUDA device if there is one, or the CPU."""
+    name = os.environ.get("HYPERPROTO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"HYPERPROTO_DEVICE={name}: no such device here ({reason}); use cpu") from None
+    return device
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Bring a batch to a device: a tensor, or tensors in a dict, list or tuple; whatever else it holds stays."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: moved(part, device) for key, part in batch.items()}
+    if isinstance(batch, list | tuple):
+        return type(batch)(moved(part, device) for part in batch)
+    return batch

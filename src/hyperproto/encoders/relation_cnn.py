@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hyperproto.data import IntArray, Pool, Progress
-from hyperproto.data.relations import Relation, check_relations, uncased
+from hyperproto.data.formats.relations import Relation, check_relations, uncased
 from hyperproto.encoders.base import Encoder, Units, offsets_of, rows_between
-from hyperproto.encoders.ragged import Ragged, kept_positions
-from hyperproto.encoders.word_vectors import GLOVE, load_word_vectors
+from hyperproto.encoders.parts.word_pieces import Ragged, kept_positions
+from hyperproto.encoders.parts.word_vectors import GLOVE, load_word_vectors
 
 BLOCK = 8192  # sentences whose words are looked at together when many are encoded
 PLACE = 5  # numbers in the embedding of a word's place relative to the head, or to the tail

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hyperproto.encoders.image_networks import Output, ResidualNet, conv_norm
+from hyperproto.encoders.parts.image_networks import Output, ResidualNet, conv_norm
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hyperproto.encoders.image_networks import Output, ResidualNet, conv_norm, halved
+from hyperproto.encoders.parts.image_networks import Output, ResidualNet, conv_norm, halved
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)

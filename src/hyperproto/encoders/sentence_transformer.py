@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.device import moved
-from hyperproto.encoders.pretrained import find_model, find_sentence_model
-from hyperproto.encoders.sentence_files import Dense, Reading, read_files
-from hyperproto.encoders.transformer import NARROWEST, Batch, TextTransformer, mean_of_real
-from hyperproto.encoders.word_pieces import tokenised
+from hyperproto.encoders.base import moved
+from hyperproto.encoders.parts.pretrained import find_model, find_sentence_model
+from hyperproto.encoders.parts.sentence_files import Dense, Reading, read_files
+from hyperproto.encoders.parts.transformer import NARROWEST, Batch, TextTransformer, mean_of_real
+from hyperproto.encoders.parts.word_pieces import tokenised
 from hyperproto.errors import ConfigError, DataError, unknown_name
 
 Pooling = Literal["auto", "plain", "cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]

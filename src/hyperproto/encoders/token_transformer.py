@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.data.tagged_text import check_sentences
+from hyperproto.data.formats.tagged import check_sentences
 from hyperproto.encoders.base import Units, offsets_of, rows_between
-from hyperproto.encoders.ragged import Ragged
-from hyperproto.encoders.transformer import Batch, TransformerEncoder, in_parts
-from hyperproto.encoders.word_pieces import Arrays, Spelling, cached_tokens, spell
+from hyperproto.encoders.parts.transformer import Batch, TransformerEncoder, in_parts
+from hyperproto.encoders.parts.word_pieces import Arrays, Ragged, Spelling, cached_tokens, spell
 
 LAYERS = 4  # whose sum is a word's vector
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from hyperproto.encoders.image_networks import Output, ResidualNet, conv, halved
+from hyperproto.encoders.parts.image_networks import Output, ResidualNet, conv, halved
 from hyperproto.errors import ConfigError
 
 STEM = 16

@@ -6,8 +6,7 @@ from typing import Literal
 import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
-from hyperproto.data.blanks import SPELLINGS
-from hyperproto.data.relations import sentence_key
+from hyperproto.data.formats.relations import SPELLINGS, sentence_key
 from hyperproto.episodes.episode import Episode
 from hyperproto.episodes.random import BATCHES, PAIRS, raw_words
 from hyperproto.errors import EpisodeError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
-from hyperproto.data.relations import InstanceReader, Relation, is_relation, problem_of, refuse
+from hyperproto.data.formats.relations import InstanceReader, Relation, is_relation, problem_of, refuse
 from hyperproto.episodes.episode import Episode, episodes_hash, sentence_offsets, token_classes, token_labels
 from hyperproto.errors import DataError, EpisodeError
 from hyperproto.files import (

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.data.tagged_text import find_spans
+from hyperproto.data.formats.tagged import find_spans
 from hyperproto.episodes.episode import Episode, sentence_offsets, token_classes, token_labels
 from hyperproto.episodes.random import GREEDY, raw_words
 from hyperproto.errors import EpisodeError, unknown_name

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyperproto.data.image_files import Decoding, decoder
+from hyperproto.data.formats.images import Decoding, decoder
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.inputs import item_list, unmasked
 from hyperproto.estimators.items import FewShotClassifier, ItemEncoder

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hyperproto.data import Pool, Progress
 from hyperproto.encoders import ENCODERS, Encoder, FeatureTransform, Units, default_device, make_encoder
-from hyperproto.encoders.vector_cache import cached_units, weights_digest
+from hyperproto.encoders.parts.cache import cached_units, weights_digest
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.callables import (
     CallableNetwork,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 import hyperproto
 from hyperproto.data import OUTSIDE, Pool, Progress
 from hyperproto.data.conll import SCHEMES, io_pool
-from hyperproto.data.tagged_text import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
+from hyperproto.data.formats.tagged import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.hypersphere import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors

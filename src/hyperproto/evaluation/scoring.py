@@ -12,7 +12,7 @@ from torch import Tensor
 from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.encoders import Encoder, Units
 from hyperproto.encoders.base import is_finite, offsets_of, rows_between
-from hyperproto.encoders.vector_cache import cached_units
+from hyperproto.encoders.parts.cache import cached_units
 from hyperproto.episodes import Episode
 from hyperproto.episodes.random import SHUFFLE, shuffled
 from hyperproto.errors import ConfigError, NonFiniteError

@@ -45,7 +45,7 @@ METHODS = Registry(
         "matchingnet": "hyperproto.methods.matchingnet:MatchingNet",
         "maml": "hyperproto.methods.maml:MAML",
         "metanet": "hyperproto.methods.metanet:MetaNet",
-        "metanet-conv": "hyperproto.methods.metanet_conv:MetaNetConv",
+        "metanet-conv": "hyperproto.methods.metanet:MetaNetConv",
         "mlman": "hyperproto.methods.mlman:MLMAN",
         "mtb": "hyperproto.methods.mtb:MTB",
         "mtb-pretrain": "hyperproto.methods.mtb:MTBPretrain",

@@ -9,7 +9,7 @@ from torch import Tensor
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import LEAST_TEMPERATURE
 from hyperproto.methods.cosine import Cosine
-from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.parts import masked_softmax
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 from hyperproto.regions.arrays import unit

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hyperproto.data import IntArray, Pool
 from hyperproto.encoders import Features
-from hyperproto.encoders.transformer import TransformerEncoder
+from hyperproto.encoders.parts.transformer import TransformerEncoder
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
 from hyperproto.methods.task import PAD, Task, TaskItems

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.encoders import Features, Units
-from hyperproto.encoders.vector_cache import cached_units
+from hyperproto.encoders.parts.cache import cached_units
 from hyperproto.regions import ClassStatistics
 
 

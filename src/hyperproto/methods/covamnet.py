@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Method
-from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import Task
 
 FLOOR = 1e-12  # least norm that descriptors or channels are divided by

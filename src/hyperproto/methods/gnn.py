@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.parts import in_blocks, masked_softmax
 from hyperproto.methods.task import PAD, Task
 
 Norm = Literal["layer", "batch"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from hyperproto.data import Pool
 from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
-from hyperproto.methods.linear import linear_scores
+from hyperproto.methods.parts import linear_scores
 from hyperproto.methods.stored import StoredRegions
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere

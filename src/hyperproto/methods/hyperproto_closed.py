@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Method
-from hyperproto.methods.linear import linear_scores
+from hyperproto.methods.parts import linear_scores
 from hyperproto.methods.task import Task
 from hyperproto.regions import PRIOR_RATIO, Sphere
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
-from hyperproto.methods.blocks import BLOCK_BYTES
 from hyperproto.methods.nearest import NearestNeighbour
+from hyperproto.methods.parts import BLOCK_BYTES
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import squared_distance
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.dropout import Dropout
+from hyperproto.methods.parts import Dropout, in_blocks
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import unit
 

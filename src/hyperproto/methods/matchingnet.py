@@ -9,8 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import LEAST_TEMPERATURE, Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.parts import in_blocks, masked_softmax
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import unit
 

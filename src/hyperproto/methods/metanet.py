@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.masks import masked_max
+from hyperproto.methods.parts import in_blocks, masked_max
 from hyperproto.methods.task import Task
 
 WIDTH = 20  # hidden units of a network that reads coordinates of gradients
@@ -214,3 +213,37 @@ def _at_maximum(units: Windows, layer: nn.Module) -> tuple[Tensor, Tensor]:
     place = values.argmax(1)  # (n, H)
     best = units.x.gather(1, place[..., None].expand(-1, -1, units.x.shape[-1]))
     return values.amax(1).relu(), best
+
+
+REACH = 3  # words that a filter reads
+
+
+class MetaNetConv(MetaNet):
+    """Munkhdalai and Yu, "Meta Networks", ICML 2017, with fast weights in the CNN's convolution: the FewRel toolkit's.
+
+    `metanet`, but its first layers are convolutions of `hidden` filters over three words, ReLU, and the maximum over
+    the sentence, as in `relation-cnn`: one for the base network, one for the representation, on shared embeddings of
+    words. The gradient of a filter is that of the window at its maximum. Slow filters have a bias, fast ones none.
+    """
+
+    reads: ClassVar = "tokens"
+    token_output: ClassVar = "embeddings"
+    transforms = ("none",)
+    bias: ClassVar[bool] = True
+
+    def __init__(self, *, hidden: int = 230, **options: Any) -> None:
+        super().__init__(hidden=hidden, **options)
+
+    def _width(self) -> int:
+        return REACH * self.feature_shape[1]
+
+    def _windows(self, x: Tensor, mask: Tensor | None) -> Windows:
+        """Three words around each, (n, L, C * 3), with nothing beyond the ends of a sentence."""
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask  # (n, L)
+        x = x.masked_fill(~real[..., None], 0.0)
+        return Windows(F.pad(x, (0, 0, 1, 1)).unfold(1, REACH, 1).flatten(2), real)
+
+    def _mixed(self, query: Windows, attention: Tensor, fast: Tensor) -> Tensor:
+        """Convolve each query with filters of its own."""
+        filters = torch.einsum("qs,shp->qhp", attention, fast)
+        return activated(query.x @ filters.mT, query.real)

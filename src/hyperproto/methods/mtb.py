@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.masks import masked_max
+from hyperproto.methods.parts import in_blocks, masked_max
 from hyperproto.methods.task import PAD, Task
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.methods.base import Method
-from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import Task
 
 

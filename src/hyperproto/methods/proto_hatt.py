@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import Task
 
 CHANNELS = 32, 64  # of the two hidden convolutions

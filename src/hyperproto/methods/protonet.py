@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from hyperproto.methods.base import Method
-from hyperproto.methods.linear import linear_scores
+from hyperproto.methods.parts import linear_scores
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics, Point, Sphere
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
+from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import PAD, Task
 
 LARGE = 10  # sides of maps from which on convolutions do without padding

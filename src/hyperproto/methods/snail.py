@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.parts import in_blocks, masked_softmax
 from hyperproto.methods.task import Task
 
 ATTENTION = ((64, 32), (256, 128), (512, 256))  # sizes of keys and of values of the three attention layers

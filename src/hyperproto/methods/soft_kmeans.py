@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import LEAST_TEMPERATURE
-from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.parts import masked_softmax
 from hyperproto.methods.protonet import ProtoNet
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import squared_distance

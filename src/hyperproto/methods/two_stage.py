@@ -11,7 +11,7 @@ from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
 from hyperproto.methods.class_means import class_means
-from hyperproto.methods.masks import masked_softmax
+from hyperproto.methods.parts import masked_softmax
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 from hyperproto.regions.arrays import squared_distance, unit

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.blocks import in_blocks
-from hyperproto.methods.masks import masked_mean
+from hyperproto.methods.parts import in_blocks, masked_mean
 from hyperproto.methods.task import Task
 
 LOG_VARIANCE = -6.0, 2.0  # limits of what the network infers: without them it runs to -inf on training classes

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
-from hyperproto.data.tagged_text import Spans, find_spans
+from hyperproto.data.formats.tagged import Spans, find_spans
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.episodes.greedy import Rule

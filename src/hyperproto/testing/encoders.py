@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool
-from hyperproto.encoders.base import Encoder, Units
-from hyperproto.encoders.device import moved
+from hyperproto.encoders.base import Encoder, Units, moved
 from hyperproto.errors import ConfigError
 
 TOLERANCE = 1e-4  # relative and absolute: other batches are added up in another order

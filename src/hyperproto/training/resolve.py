@@ -10,7 +10,7 @@ from hyperproto.data.names import SOURCES, check_source
 from hyperproto.decisions import DECISION_OPTIONS, Decision
 from hyperproto.encoders import ENCODERS, Encoder, resolve_encoder
 from hyperproto.encoders.class_names import SAME
-from hyperproto.encoders.pretrained import ALIASES
+from hyperproto.encoders.parts.pretrained import ALIASES
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import METHODS, Group, Method
 from hyperproto.recipes import Recipe, parse, parse_values, read_recipe

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hyperproto.data import Pool, Progress, open_pool
-from hyperproto.data.blanks import with_blanks
+from hyperproto.data.formats.relations import with_blanks
 from hyperproto.encoders import default_device
 from hyperproto.episodes import BatchSampler, Episode, PairSampler
 from hyperproto.episodes.random import TRAINING, raw_words

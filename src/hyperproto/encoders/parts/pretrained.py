@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.encoders.base import is_finite
-from hyperproto.encoders.sentence_files import MODULES, module_parts
+from hyperproto.encoders.parts.sentence_files import MODULES, module_parts
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import is_folder
 

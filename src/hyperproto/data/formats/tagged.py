@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from hyperproto.data.formats.relations import item_kind
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool
-from hyperproto.data.relations import item_kind
 from hyperproto.errors import DataError
 from hyperproto.files import read_utf8
 

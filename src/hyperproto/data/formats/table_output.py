@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Self, TextIO
 
-from hyperproto.data.tables import OpenTable
+from hyperproto.data.formats.tables import OpenTable
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write, is_utf8
 

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from hyperproto.data import IntArray
-from hyperproto.encoders.base import Encoder, Units
-from hyperproto.encoders.device import moved
-from hyperproto.encoders.pretrained import find_model, load_model, load_pooler, load_tokenizer
-from hyperproto.encoders.ragged import Ragged, kept_positions
-from hyperproto.encoders.sentence_files import Reading
-from hyperproto.encoders.word_pieces import Arrays, cached_tokens, spell, tokenised
+from hyperproto.encoders.base import Encoder, Units, moved
+from hyperproto.encoders.parts.pretrained import find_model, load_model, load_pooler, load_tokenizer
+from hyperproto.encoders.parts.sentence_files import Reading
+from hyperproto.encoders.parts.word_pieces import Arrays, Ragged, cached_tokens, kept_positions, spell, tokenised
 from hyperproto.errors import ConfigError
 
 Batch = dict[str, Tensor]
