@@ -1,4 +1,4 @@
-"""Count the modules of a source tree, and the files that a call passes on its way.
+"""Measure the structure of the source tree against stated limits (`LIMITS`), which a test of `make test` holds.
 
     python -m benchmarks.house [--source FOLDER] [--before COMMIT] --json FILE
 
@@ -12,6 +12,8 @@ Definitions:
   those in which they stand, its changes of file how often one stands in another file than the one entered before it.
   Returns, other packages and all that runs while a module is imported are left out. Every command has a process of its
   own; all use one new cache folder, and only names that are public in every version.
+- *places of an episode option*: the modules that declare or read `least_spans`, an option of one sampler.
+- *non-imperative docstrings*: findings of ruff's rule D401.
 """
 
 import argparse
@@ -35,15 +37,32 @@ from rich.console import Console
 from rich.table import Table
 
 PACKAGE = "hyperproto"
+OPTION = "least_spans"  # the episode option whose places are counted
+LIMITS = {  # largest allowed value of each row
+    "modules": 215,
+    "lines": 34_000,
+    "one importer": 30,
+    "names of classes used twice": 0,
+    "longest class": 350,
+    "lines of _train": 45,
+    "places of an episode option": 2,
+    "non-imperative docstrings": 0,
+    "fit, changes": 12,
+    "first predict, changes": 50,
+    "evaluate again, files": 42,
+    "evaluate again, changes": 150,
+}
 REPOSITORY = Path(__file__).parents[1]
 CLASSIFIER = "classifier"  # stands for the four calls of `classifier_walks`
 COMMANDS = {  # in this order: the run that `train` leaves is evaluated
     "train glyphs:hyperproto": "train glyphs:hyperproto -o training.steps=2 -o validation.episodes=10 --out tiny",
     "evaluate --run": "evaluate --run tiny --data glyphs --episodes 20",
+    "evaluate again": "evaluate --run tiny --data glyphs --episodes 20",  # vectors are cached: no loop over batches
     "compare": "compare --run tiny --data glyphs --method hyperproto --method protonet --episodes 20",
     "tag": "tag text.txt --support support.conll --encoder minilm",
     "report table2": "report table2",
 }
+LIMITED = (CLASSIFIER, "train glyphs:hyperproto", "evaluate --run", "evaluate again")  # walks that rows of LIMITS need
 FILES = {
     "text.txt": "Anna was born in London .\nBob met a queen .\n",
     "support.conll": "Anna B-person\nmet O\nBob B-person\nin O\nParis B-city\n\nLondon B-city\nwas O\nold O\n",
@@ -187,6 +206,7 @@ class SourceTree:
         """How the tree is divided into files; numbers, and names with the modules that use them."""
         direct, followed = (Counter(map(len, self.importers(follow).values())) for follow in (False, True))
         names, classes = defaultdict(list), defaultdict(list)
+        nodes = [node for tree in self.trees.values() for node in ast.walk(tree)]
         for module, tree in self.trees.items():
             if module not in self.packages:
                 names[module.rpartition(".")[2]].append(module)
@@ -201,12 +221,62 @@ class SourceTree:
             "no importer but packages and registries": direct[0],
             "names of modules used twice": {name: where for name, where in names.items() if len(where) > 1},
             "names of classes used twice": {name: where for name, where in classes.items() if len(where) > 1},
+            "longest class": max((_length(node) for node in nodes if isinstance(node, ast.ClassDef)), default=0),
+            "lines of _train": max((_length(node) for node in nodes if _is_function(node, "_train")), default=0),
+            "places of an episode option": {name: [] for name in self.files if self._names(name, OPTION)},
+            "non-imperative docstrings": self._non_imperative(),
         }
 
+    def _names(self, module: str, option: str) -> bool:
+        """Return whether a module declares or reads an option: as an argument, a field, a keyword or an attribute."""
+        for node in ast.walk(self.trees[module]):
+            match node:
+                case ast.arg(arg=name) | ast.keyword(arg=name) | ast.Attribute(attr=name):
+                    found = name
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    found = name
+                case _:
+                    continue
+            if found == option:
+                return True
+        return False
 
-def measured(source: Path) -> dict[str, Any]:
+    def _non_imperative(self) -> int:
+        """Count ruff's findings of D401."""
+        rule = ["check", "--isolated", "--select", "D401", "--output-format", "json", "--no-cache"]
+        folder = str(self.files[PACKAGE].parent)
+        done = subprocess.run([sys.executable, "-m", "ruff", *rule, folder], capture_output=True, text=True)
+        return len(json.loads(done.stdout))
+
+
+def _length(node: ast.AST) -> int:
+    return int(node.end_lineno - node.lineno + 1)  # type: ignore[attr-defined] # of a class or function
+
+
+def _is_function(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name
+
+
+def measured(source: Path, names: Sequence[str] = (CLASSIFIER, *COMMANDS)) -> dict[str, Any]:
     """Count and walk."""
-    return {"counts": SourceTree(source).counts(), "walks": walks_of(source)}
+    return {"counts": SourceTree(source).counts(), "walks": walks_of(source, names)}
+
+
+def rows(tree: dict[str, Any]) -> dict[str, int]:
+    """Return one number for each count, and the files and changes of file of each walk."""
+    found = {key: len(value) if isinstance(value, dict) else value for key, value in tree["counts"].items()}
+    for name, way in tree["walks"].items():
+        found |= {f"{name}, files": way["files"], f"{name}, changes": way["changes"]}
+    return found
+
+
+def above_limits(tree: dict[str, Any]) -> list[str]:
+    """Name the rows that are above their limit, or were not measured."""
+    found = rows(tree)
+    missing = [f"{row}: not measured" for row in LIMITS if row not in found]
+    return missing + [
+        f"{row}: {found[row]}, at most {most}" for row, most in LIMITS.items() if found.get(row, 0) > most
+    ]
 
 
 def measured_at(commit: str) -> dict[str, Any]:
@@ -220,19 +290,16 @@ def measured_at(commit: str) -> dict[str, Any]:
 
 
 def table(trees: dict[str, dict[str, Any]]) -> Table:
-    """A row a number, a column a source tree."""
-    made = Table("", *trees)
-    for key in next(iter(trees.values()))["counts"]:
-        values = [tree["counts"][key] for tree in trees.values()]
-        made.add_row(key, *(str(len(value) if isinstance(value, dict) else value) for value in values))
-    for name in dict.fromkeys(name for tree in trees.values() for name in tree["walks"]):
-        walks = [tree["walks"].get(name) for tree in trees.values()]
-        made.add_row(name, *(f"{way['files']} files, {way['changes']} changes" if way else "-" for way in walks))
+    """Make a table with a row for each number and a column for each source tree."""
+    made = Table("", *trees, "at most")
+    columns = [rows(tree) for tree in trees.values()]
+    for row in dict.fromkeys(row for column in columns for row in column):
+        made.add_row(row, *(str(column.get(row, "-")) for column in columns), str(LIMITS.get(row, "")))
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, show a table, and write JSON."""
+    """Measure, show a table, and write JSON; exit with 1 if a row is above its limit."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description="Modules, and files on a way.")
     parser.add_argument("--source", type=Path, default=REPOSITORY / "src", help="folder that holds the package")
     parser.add_argument("--before", metavar="COMMIT", help="measure this commit too, and show it first")
@@ -243,6 +310,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Console().print(table(trees))
     command = shlex.join(["python", "-m", "benchmarks.house", *(sys.argv[1:] if arguments is None else arguments)])
     options.json.write_text(json.dumps({"command": command, "commands": COMMANDS, "trees": trees}, indent=2) + "\n")
+    if above := above_limits(trees["now"]):
+        sys.exit("above the limit: " + "; ".join(above))
 
 
 if __name__ == "__main__":
