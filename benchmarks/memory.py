@@ -66,15 +66,15 @@ def _measured(tiny: Path, matrix: Path, split: str, transform: str, n_episodes: 
 
 def evaluate(path: str, split: str, transform: str, n_episodes: int) -> int:
     """Evaluate as the command line does; return the bytes of the matrix of vectors."""
+    from hyperproto.comparison.measure import evaluate_candidates
     from hyperproto.comparison.selection import select
-    from hyperproto.evaluation import evaluate_contenders
     from hyperproto.training.sources import encoder_source
 
     settings = {"way": WAY, "shot": SHOT, "query": QUERY, "seed": 0}
     pool = open_pool(f"vectors:{path}", split)
     episodes = EpisodeSampler(pool, **settings).draw(n_episodes)
-    contenders = select([encoder_source("identity", pool)], ["hyperproto"], ["bayes"], [transform], {})
-    evaluate_contenders(contenders, pool, episodes, settings)
+    candidates = select([encoder_source("identity", pool)], ["hyperproto"], ["bayes"], [transform], {})
+    evaluate_candidates(candidates, pool, episodes, settings)
     return int(pool.items.nbytes)
 
 

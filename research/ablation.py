@@ -16,16 +16,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.encoders import Encoder
-from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
+from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.files import atomic_write
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.progress import progress_bar
 from hyperproto.reports.result_files import write_results
 from hyperproto.training import load_recipe, train
-from hyperproto.training.sources import run_source
+from hyperproto.training.sources import Candidate, run_source
 from research import command_of
 
 STORED = ["method.centers=stored", "episodes.shot=0", "episodes.query=10"]  # a step reads as many items as the others
@@ -109,7 +110,7 @@ def train_shown(recipe: str, overrides: list[str], folder: str, title: str) -> N
         train(load_recipe(recipe, overrides), folder, lambda report: show(report.step, report.steps))
 
 
-def contenders(folder: str, pool: Any, forms: Sequence[ClosedForm]) -> Iterator[Contender]:
+def candidates(folder: str, pool: Any, forms: Sequence[ClosedForm]) -> Iterator[Candidate]:
     """A run's encoder with every closed form."""
     source = run_source(folder, pool)
     for _, fit, options in forms:
@@ -124,17 +125,17 @@ def scored(
 ) -> Iterator[tuple[dict[str, Any], dict[Key, dict[int, Result]]]]:
     """Yield each column, and the results of every way to train and to score by seed."""
     encoded: dict[tuple[str, str], dict[Encoder, EncodedPool]] = {}
-    found: dict[tuple[str, str], dict[tuple[str, str, int], list[Contender]]] = {}
+    found: dict[tuple[str, str], dict[tuple[str, str, int], list[Candidate]]] = {}
     for data, split, way, shot in study.columns:
         pool = open_pool(data, split)
         if (data, split) not in found:
-            found[data, split] = {key: list(contenders(folder, pool, forms)) for key, folder in folders.items()}
+            found[data, split] = {key: list(candidates(folder, pool, forms)) for key, folder in folders.items()}
         shape: dict[str, Any] = {"way": way, "shot": shot, "query": study.query, "seed": 0}
         drawn = make_sampler(pool, **shape).draw(episodes)
         results: dict[Key, dict[int, Result]] = {}
         vectors = encoded.setdefault((data, split), {})
         for (how, temperature, seed), own in found[data, split].items():
-            scores = evaluate_contenders(own, pool, drawn, shape, vectors)
+            scores = evaluate_candidates(own, pool, drawn, shape, vectors)
             for (form, *_), result in zip(forms, scores, strict=True):
                 results.setdefault((how, temperature, form), {})[seed] = result
         yield {"data": data, "split": split, "way": way, "shot": shot}, results

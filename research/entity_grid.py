@@ -91,8 +91,8 @@ def choose(source: Source, pool: Pool, names: Sequence[str]) -> Iterator[dict[st
     for name, fit, own in (case for case in CASES if case[0] in names):
         for transform_name in TRANSFORMS.get(name, ("none", "unit", "center-unit")):
             decision = {"path": True, "temperature": 1.0, "outside_weight": WEIGHTS[0]}  # the rules change it
-            [contender] = select([source], [name], [fit], [transform_name], {**own, **decision})
-            predictor = contender.predictor
+            [candidate] = select([source], [name], [fit], [transform_name], {**own, **decision})
+            predictor = candidate.predictor
             scale = _scale(next(iter(score_episodes(predictor, encoded, episodes[1][:20])))[1])
             rules = list(_rules(scale))
             predictors = [rule.of(predictor) for rule in rules]
@@ -162,10 +162,10 @@ def _tags(
     """What each of the rows makes of the episodes; those that follow each other and score alike are scored once."""
     for _, alike in groupby(chosen, _scored_by):
         rows = list(alike)
-        contenders = [
+        candidates = [
             select([source], [row["method"]], [row["fit"]], [row["transform"]], row["options"])[0] for row in rows
         ]
-        yield from tag_alike([contender.predictor for contender in contenders], encoded, episodes)
+        yield from tag_alike([candidate.predictor for candidate in candidates], encoded, episodes)
 
 
 def _scored_by(row: dict[str, Any]) -> tuple[Any, ...]:

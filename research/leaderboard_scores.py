@@ -15,14 +15,14 @@ import numpy as np
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, episodes_hash
-from hyperproto.evaluation import Contender, EncodedPool, measure_episodes
+from hyperproto.evaluation import EncodedPool, measure_episodes
 from hyperproto.files import atomic_write, read_json
 from hyperproto.methods import Method
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.problems.intervals import or_none
 from hyperproto.recipes import Recipe, parse
 from hyperproto.training import Run
-from hyperproto.training.sources import run_source
+from hyperproto.training.sources import Candidate, run_source
 from research.equal_time import TIMING, is_finished
 
 Shot = int | list[int]
@@ -152,7 +152,7 @@ class Scorer:
     columns: Sequence[Column]
 
     def score(self, entry: Entry, note: Callable[[str], None]) -> list[dict[str, Any]]:
-        """Every contender of a run in every column that it serves: kept, or computed and kept."""
+        """Every candidate of a run in every column that it serves: kept, or computed and kept."""
         rows: list[dict[str, Any]] = []
         for split in dict.fromkeys(column[0] for column in self.columns):
             rows += self._split(entry, split, note)
@@ -172,16 +172,16 @@ class Scorer:
             }
             hashes = {title: episodes_hash(pool, episodes) for title, (_, episodes) in drawn.items()}
             encoded: list[tuple[EncodedPool, float]] = []
-            own = list(contenders(entry, pool))
-            for name, contender in own:
+            own = list(candidates(entry, pool))
+            for name, candidate in own:
                 for title, (column, episodes) in drawn.items():
                     key = f"{name}, {title}"
                     if kept["scores"].get(key, {}).get("episode_hash") == hashes[title]:
                         continue
-                    if not serves(contender.method, *column[1:]):
+                    if not serves(candidate.method, *column[1:]):
                         continue
                     note(f"{entry.folder.name} {name}, {split} {title}")
-                    found = _measured(contender, pool, column, episodes, encoded)
+                    found = _measured(candidate, pool, column, episodes, encoded)
                     kept["scores"][key] = {**found, "scored_by": name, "episode_hash": hashes[title]}
                     _keep(path, kept)
             names = {f"{name}, {title}" for name, _ in own for title in drawn}
@@ -215,7 +215,7 @@ def _opened(data: str, split: str) -> Pool:
     return _pools[data, split]
 
 
-def contenders(entry: Entry, pool: Pool) -> Iterator[tuple[str, Contender]]:
+def candidates(entry: Entry, pool: Pool) -> Iterator[tuple[str, Candidate]]:
     """A run's own method, in all its closed forms; on ProtoNet's encoder the baselines, too.
 
     A prior_ratio that a run measured on its validation classes is not used: they are some of those reported.
@@ -224,23 +224,23 @@ def contenders(entry: Entry, pool: Pool) -> Iterator[tuple[str, Contender]]:
     assert source.method is not None  # a run has one
     assert source.method_name is not None
     fits = [fit for fit in FITS if fit in source.method.fits]
-    for contender in select([source], [source.method_name], fits, [], {}):
-        yield contender.method.fit if fits else source.method_name, contender
+    for candidate in select([source], [source.method_name], fits, [], {}):
+        yield candidate.method.fit if fits else source.method_name, candidate
     if source.method_name == BASE:
-        for contender in select([source], BASELINES, [], [], {}):
-            yield contender.method_name, contender
+        for candidate in select([source], BASELINES, [], [], {}):
+            yield candidate.method_name, candidate
 
 
-def parameters(contender: Contender) -> dict[str, int]:
+def parameters(candidate: Candidate) -> dict[str, int]:
     """How many numbers the training moves in the encoder, and in the method besides."""
     counts = {}
-    for name, module in (("encoder_parameters", contender.encoder), ("head_parameters", contender.method)):
+    for name, module in (("encoder_parameters", candidate.encoder), ("head_parameters", candidate.method)):
         counts[name] = sum(p.numel() for p in module.parameters() if p.requires_grad)
     return counts
 
 
 def _measured(
-    contender: Contender,
+    candidate: Candidate,
     pool: Pool,
     column: Column,
     episodes: Sequence[Episode],
@@ -248,15 +248,15 @@ def _measured(
 ) -> dict[str, Any]:
     """Accuracy of each episode, and the CPU seconds of scoring; `encoded` keeps the pool, encoded once."""
     split, way, shot = column
-    reads_items = contender.method.reads == "items"
+    reads_items = candidate.method.reads == "items"
     if not encoded and not reads_items:
         start = process_time()
-        vectors = EncodedPool.encode(contender.encoder, pool)
+        vectors = EncodedPool.encode(candidate.encoder, pool)
         encoded.append((vectors, process_time() - start))
-    vectors, encoding = (EncodedPool.unread(contender.encoder, pool), 0.0) if reads_items else encoded[0]
-    measure_episodes(contender.predictor, vectors, episodes[:1])  # to warm up: a graph, names, a center are read once
+    vectors, encoding = (EncodedPool.unread(candidate.encoder, pool), 0.0) if reads_items else encoded[0]
+    measure_episodes(candidate.predictor, vectors, episodes[:1])  # to warm up: a graph, names, a center are read once
     start = process_time()
-    values = measure_episodes(contender.predictor, vectors, episodes, shots=shot).values
+    values = measure_episodes(candidate.predictor, vectors, episodes, shots=shot).values
     seconds = process_time() - start
     return {
         "split": split,

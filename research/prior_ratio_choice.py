@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import FeatureTransform
-from hyperproto.evaluation import EncodedPool, Result, evaluate_contenders
+from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import leave_one_out, measured_ratio, moment_ratio
@@ -43,13 +44,13 @@ def scored(
 ) -> list[tuple[dict[str, Any], list[Result]]]:
     """Every ratio on the same episodes, for each kind of them."""
     source = run_source(run, pool)
-    contenders = [select([source], ["hyperproto"], ["bayes"], [transform], {"prior_ratio": k})[0] for k in ratios]
+    candidates = [select([source], ["hyperproto"], ["bayes"], [transform], {"prior_ratio": k})[0] for k in ratios]
     encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, cached=True)}
     found = []
     for way, shot in columns(large):
         shape: dict[str, Any] = {"way": way, "shot": shot, "query": 5, "seed": seed}
         drawn = make_sampler(pool, **shape).draw(episodes)
-        found.append((shape, evaluate_contenders(contenders, pool, drawn, shape, encoded)))
+        found.append((shape, evaluate_candidates(candidates, pool, drawn, shape, encoded)))
     return found
 
 

@@ -144,7 +144,7 @@ def test_entities_are_measured_and_encoding_is_shown(tmp_path: Path) -> None:
     found = hyperproto.compare(words, methods=["protonet", "nnshot"], shots=[1, 2], **common, progress=progress)
     assert [result.metric for result in found.results] == ["f1"] * 4
     notes = list(dict.fromkeys(note for _, _, note in seen))
-    assert notes == ["items of test encoded", "episodes scored by 2 contenders"]
+    assert notes == ["items of test encoded", "episodes scored by 2 candidates"]
     assert (60, 60, notes[0]) in seen
     assert "1~2 shots" in found.table()
     assert found.plot().axes[0].get_xlabel().startswith("F1, %")

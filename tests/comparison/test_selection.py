@@ -1,4 +1,4 @@
-"""Runs, encoders, methods, fits, transforms and options: which contenders they make, and their labels."""
+"""Runs, encoders, methods, fits, transforms and options: which candidates they make, and their labels."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +12,15 @@ from hyperproto.data import open_pool, training_split
 from hyperproto.decisions import make_decision
 from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Contender
 from hyperproto.methods import METHODS, make_method
 from hyperproto.methods.hyperproto import HyperProto
-from hyperproto.training.sources import Source, encoder_source
+from hyperproto.training.sources import Candidate, Source, encoder_source
 from tests.helpers.predicting import source
 from tests.helpers.random_tasks import make_task
 
 
 def labels(sources: list[Source], methods: list[str], fits: list[str], transforms: list[str]) -> list[str]:
-    return [contender.label for contender in select(sources, methods, fits, transforms, {})]
+    return [candidate.label for candidate in select(sources, methods, fits, transforms, {})]
 
 
 def test_every_combination_that_makes_sense() -> None:
@@ -45,9 +44,9 @@ def test_what_is_not_said_is_the_default_of_the_source_and_the_method() -> None:
     ]
     assert labels([source("a", "hyperproto")], [], ["paper"], []) == ["hyperproto paper unit"]
     trained = source("a", "hyperproto")
-    [contender] = select([trained], [], ["paper"], [], {})
+    [candidate] = select([trained], [], ["paper"], [], {})
     assert trained.method is not None
-    assert contender.method.log_temperature is trained.method.log_temperature
+    assert candidate.method.log_temperature is trained.method.log_temperature
 
 
 @pytest.mark.parametrize(
@@ -128,17 +127,17 @@ def test_the_center_of_the_training_data_reaches_the_transform(vectors_file: Pat
     spec = f"vectors:{vectors_file}"
     pool = open_pool(spec, "train")
     with_training = Source("v", {}, Identity(shape=[8]), "none", train_data=(spec, "train"))
-    [contender] = select([with_training], ["simpleshot"], [], [], {})
-    assert contender.center is not None
-    torch.testing.assert_close(contender.center, torch.from_numpy(pool.items.mean(0)))
+    [candidate] = select([with_training], ["simpleshot"], [], [], {})
+    assert candidate.center is not None
+    torch.testing.assert_close(candidate.center, torch.from_numpy(pool.items.mean(0)))
     [without] = select([source()], ["simpleshot"], [], [], {})
     assert without.center is None
 
 
 def test_a_label_names_an_option_only_where_it_counts() -> None:
     options = {"prior_ratio": 0.5, "radius_weight": 0.1}
-    contenders = select([source()], ["hyperproto", "protonet"], ["bayes", "paper", "unbiased"], ["unit"], options)
-    assert [contender.label for contender in contenders] == [
+    candidates = select([source()], ["hyperproto", "protonet"], ["bayes", "paper", "unbiased"], ["unit"], options)
+    assert [candidate.label for candidate in candidates] == [
         "hyperproto bayes unit prior_ratio=0.5",
         "hyperproto paper unit radius_weight=0.1",
         "hyperproto unbiased unit",
@@ -172,7 +171,7 @@ def test_labels_name_an_option_with_the_fits_it_counts_with_and_it_does(
         [changed] = select([source()], [method], [fit], ["none"], {option: value})
         expected = f"{method} {fit} none" + (f" {option}={value}" if fit in fits else "")
         assert changed.label == expected
-        scores = [contender.method(task) for contender in (plain, changed)]
+        scores = [candidate.method(task) for candidate in (plain, changed)]
         assert torch.equal(*scores) == (fit not in fits)
     assert fits <= set(known)
 
@@ -185,9 +184,9 @@ def test_an_option_counts_for_more_than_what_a_run_learned() -> None:
     assert float(trained.method.log_temperature.exp()) == pytest.approx(1.0)
 
 
-def moves(contender: Contender) -> list[float]:
-    assert contender.decision.path is not None
-    found: list[float] = contender.decision.path.transitions.tolist()
+def moves(candidate: Candidate) -> list[float]:
+    assert candidate.decision.path is not None
+    found: list[float] = candidate.decision.path.transitions.tolist()
     return found
 
 

@@ -14,10 +14,10 @@ from hyperproto.decisions import Decision, make_decision
 from hyperproto.decisions.outside import SHRINKAGE, Outside
 from hyperproto.encoders import FeatureTransform, make_encoder
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Contender, EncodedPool, training_units
+from hyperproto.evaluation import EncodedPool, training_units
 from hyperproto.methods import make_method
 from hyperproto.training import Run, load_recipe, train
-from hyperproto.training.sources import Source
+from hyperproto.training.sources import Candidate, Source
 from tests.helpers.predicting import decided
 from tests.helpers.random_tasks import make_task
 from tests.helpers.tagged import random_sentences
@@ -93,9 +93,9 @@ def data(tmp_path: Path) -> str:
     return f"conll:{tmp_path / 'data'}"
 
 
-def direction(contender: Contender) -> torch.Tensor:
-    assert contender.decision.outside is not None
-    return contender.decision.outside.direction
+def direction(candidate: Candidate) -> torch.Tensor:
+    assert candidate.decision.outside is not None
+    return candidate.decision.outside.direction
 
 
 @pytest.mark.parametrize("transform", ["none", "unit", "center-unit"])
@@ -103,16 +103,16 @@ def test_a_ready_encoder_learns_it_on_the_training_data_as_transformed(data: str
     chosen = Selection(
         encoders=["tiny-words"], methods=["cosine"], transforms=[transform], options={"outside_weight": [0.5]}
     )
-    [contender] = chosen.contenders(open_pool(data, "test"))
+    [candidate] = chosen.candidates(open_pool(data, "test"))
     pool = open_pool(data, "train")
-    encoded = EncodedPool.encode(contender.encoder, pool)  # all of it: another order, the same words
+    encoded = EncodedPool.encode(candidate.encoder, pool)  # all of it: another order, the same words
     features = FeatureTransform(transform, (8,)).eval()
-    if contender.center is not None:
-        features.set_center(contender.center)
+    if candidate.center is not None:
+        features.set_center(candidate.center)
     expected = Outside(0.5, 8)
     expected.learn(features(encoded.units.x), torch.from_numpy(pool.labels == OUTSIDE))
-    torch.testing.assert_close(direction(contender), expected.direction, rtol=1e-3, atol=1e-3)
-    assert contender.label == f"cosine point {transform} outside_weight=0.5"
+    torch.testing.assert_close(direction(candidate), expected.direction, rtol=1e-3, atol=1e-3)
+    assert candidate.label == f"cosine point {transform} outside_weight=0.5"
 
 
 def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tm
     )
     folder = train(load_recipe(str(recipe)), tmp_path / "run").folder
     pool = open_pool(data, "test")
-    found: list[Contender] = []
+    found: list[Candidate] = []
     for options in ({}, {"outside_weight": [2.0]}):
-        found += Selection(runs=[str(folder)], transforms=["none", "unit"], options=options).contenders(pool)
-    assert [contender.decision.outside.weight for contender in found if contender.decision.outside] == [0.5, 0.5, 2, 2]
+        found += Selection(runs=[str(folder)], transforms=["none", "unit"], options=options).candidates(pool)
+    assert [candidate.decision.outside.weight for candidate in found if candidate.decision.outside] == [0.5, 0.5, 2, 2]
     assert torch.equal(direction(found[0]), direction(found[2]))
     assert not torch.equal(direction(found[0]), direction(found[1]))  # each transform has its own
     stored = Run(folder).load()[0].decision

@@ -1,4 +1,4 @@
-"""What contenders are told besides the support: drawn beside it, given in its space, and named in results."""
+"""What candidates are told besides the support: drawn beside it, given in its space, and named in results."""
 
 from dataclasses import replace
 from pathlib import Path

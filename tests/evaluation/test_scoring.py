@@ -8,22 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.data import Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.evaluation import (
-    Contender,
-    EncodedPool,
-    evaluate_contenders,
-    predict_episodes,
-    scoring,
-    training_center,
-)
+from hyperproto.evaluation import EncodedPool, predict_episodes, scoring, training_center
 from hyperproto.evaluation.scoring import check_shape
 from hyperproto.methods import Method, Task, make_method
+from hyperproto.training.sources import Candidate
 from tests.helpers.predicting import accuracies, predictor
 
 
@@ -169,13 +164,13 @@ def test_other_episodes_than_a_method_serves_are_refused_before_anything_is_enco
     episodes = EpisodeSampler(pool, way=3, shot=shot, query=2).draw(3)
     method, encoder = cls(feature_shape=(6,), n_classes=0, **own), Closed(shape=[6])
     free = make_method("protonet", feature_shape=(6,))  # comes first, and would be encoded for first
-    contenders = [
-        Contender(type(m).__name__, encoder, m, "m", Decision(dimension=6), "none", {}) for m in (free, method)
+    candidates = [
+        Candidate(type(m).__name__, encoder, m, "m", Decision(dimension=6), "none", {}) for m in (free, method)
     ]
     with pytest.raises(ConfigError, match=words):
-        evaluate_contenders(contenders, pool, episodes, {})
+        evaluate_candidates(candidates, pool, episodes, {})
     with pytest.raises(ConfigError, match=words):
-        next(predict_episodes(contenders[1].predictor, EncodedPool.unread(encoder, pool), episodes))
+        next(predict_episodes(candidates[1].predictor, EncodedPool.unread(encoder, pool), episodes))
 
 
 def test_its_own_episodes_and_any_where_nothing_is_fixed_are_served(make_blobs: Callable[..., Pool]) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import EpisodeError
-from hyperproto.evaluation import EncodedPool, Rejection, compare, evaluate_contenders, judge_episodes, scoring
+from hyperproto.evaluation import EncodedPool, Rejection, compare, judge_episodes, scoring
 from hyperproto.methods import make_method
 from hyperproto.problems import paired_difference
 from tests.helpers.predicting import predictor, source
@@ -46,8 +47,8 @@ def test_results_with_rejection_say_where_the_threshold_comes_from(make_blobs: C
     pool, other = make_blobs(noise=1.5), make_blobs(noise=1.5, seed=1)
     shape = {"way": 3, "shot": [1, 5, 9], "query": 4, "seed": 3, "nota_share": 0.5}
     episodes, chosen_on = (EpisodeSampler(each, **shape).draw(60) for each in (pool, other))  # type: ignore[arg-type]
-    contenders = select([source()], ["hyperproto", "protonet"], ["bayes", "paper"], ["none"], {})
-    results = evaluate_contenders(contenders, pool, episodes, shape, rejection=Rejection(other, chosen_on))
+    candidates = select([source()], ["hyperproto", "protonet"], ["bayes", "paper"], ["none"], {})
+    results = evaluate_candidates(candidates, pool, episodes, shape, rejection=Rejection(other, chosen_on))
     content = results[0].to_json()
     assert (content["threshold_data"], content["threshold_split"]) == ("blobs", "all")
     assert content["threshold_hash"] == episodes_hash(other, chosen_on)
@@ -61,8 +62,8 @@ def test_results_with_rejection_say_where_the_threshold_comes_from(make_blobs: C
     assert content["accuracy"] == pytest.approx(
         (nota["outside_rejected"] + np.mean(list(content["metrics"]["accuracy_by_shot"].values()))) / 2
     )
-    encoded = EncodedPool.encode(contenders[0].encoder, pool)
-    verdicts = judge_episodes(contenders[0].predictor, encoded, episodes)
+    encoded = EncodedPool.encode(candidates[0].encoder, pool)
+    verdicts = judge_episodes(candidates[0].predictor, encoded, episodes)
     np.testing.assert_array_equal(results[0].values, verdicts.accuracies(nota["threshold"]))
     assert (results[0].values.mean(), results[0].others["auroc"].mean()) == (content["accuracy"], nota["auroc"])
     rows = compare(results)
@@ -72,16 +73,16 @@ def test_results_with_rejection_say_where_the_threshold_comes_from(make_blobs: C
         assert first is not None
         assert second is not None
         assert (row["auroc_difference"], row["auroc_ci95"]) == paired_difference(first, second)
-    assert set(compare(evaluate_contenders(contenders, pool, episodes, shape))[0]) == {"a", "b", "difference", "ci95"}
+    assert set(compare(evaluate_candidates(candidates, pool, episodes, shape))[0]) == {"a", "b", "difference", "ci95"}
 
 
 def test_without_rejection_only_the_classes_own_queries_count(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs(noise=1.5)
-    contenders = select([source()], ["protonet"], [], ["none"], {})
+    candidates = select([source()], ["protonet"], [], ["none"], {})
     accuracies = []
     for share in (0.0, 0.5):
         episodes = EpisodeSampler(pool, way=3, shot=5, query=4, nota_share=share).draw(20)
-        [result] = evaluate_contenders(contenders, pool, episodes, {"shot": 5})
+        [result] = evaluate_candidates(candidates, pool, episodes, {"shot": 5})
         assert result.metrics == {}
         assert not result.others
         accuracies.append(result.values)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import evaluate_contenders
 from hyperproto.methods import Task, make_method
 from hyperproto.methods.traml import TRAML
 from hyperproto.testing import check_method
@@ -365,12 +365,12 @@ def test_training_learns_and_evaluation_reads_no_names(
     pool = open_pool(f"vectors:{recipe.with_name('vectors.npz')}", "test")
     source = run_source(str(run.folder), pool)
     episodes = EpisodeSampler(pool, way=3, shot=2, query=3, seed=0).draw(4)  # another way than in training
-    contenders = select([source], ["traml", "protonet"], [], [], {})
-    own, protonet = evaluate_contenders(contenders, pool, episodes, {})
+    candidates = select([source], ["traml", "protonet"], [], [], {})
+    own, protonet = evaluate_candidates(candidates, pool, episodes, {})
     assert np.array_equal(own.values, protonet.values)
     assert "names" not in own.to_json()
     untrained = select([encoder_source("identity", pool)], ["traml"], [], [], {})
-    assert evaluate_contenders(untrained, pool, episodes, {})[0].values.mean() > 0.4
+    assert evaluate_candidates(untrained, pool, episodes, {})[0].values.mean() > 0.4
 
 
 def test_a_resumed_run_ends_with_the_same_bytes(recipe: Path, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import ENCODERS
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoError
-from hyperproto.evaluation import evaluate_contenders
 from hyperproto.files import json_checksum
 from hyperproto.methods import METHODS, Method, Task
 from hyperproto.paper.report import make_report
@@ -173,9 +173,9 @@ def test_the_numbers_are_those_of_an_evaluation(table: str, runs: Path, vectors_
         name, fit, _ = variant["label"].split()[:3]
         accuracies = []
         for folder in folders:
-            contenders = select([run_source(str(folder), pool)], [name], [fit], [], {})
+            candidates = select([run_source(str(folder), pool)], [name], [fit], [], {})
             settings = {"way": 4, "shot": [1, 1, 2, 5]}
-            accuracies.append(evaluate_contenders(contenders, pool, episodes, settings)[0].values)
+            accuracies.append(evaluate_candidates(candidates, pool, episodes, settings)[0].values)
         measured = variant["columns"]["unequal"]
         assert [run["accuracy"] for run in measured["runs"]] == pytest.approx([a.mean() for a in accuracies])
         assert [run["training_seed"] for run in measured["runs"]] == [0, 1, 2]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import hyperproto
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.errors import BusyError, ConfigError, DataError
-from hyperproto.evaluation import evaluate_contenders
 from hyperproto.files import lock
 from hyperproto.paper import report as paper_table
 from hyperproto.paper import reproduce, train_run
@@ -86,8 +86,8 @@ def test_a_table_is_trained_measured_and_written(table: str, tmp_path: Path, vec
     episodes = make_sampler(pool, way=4, shot=1, query=5, seed=3).draw(8)
     values = []
     for seed in (0, 1):
-        contenders = select([run_source(str(out / f"mini-protonet-seed-{seed}"), pool)], ["protonet"], [], [], {})
-        values.append(evaluate_contenders(contenders, pool, episodes, {"way": 4, "shot": 1})[0].values)
+        candidates = select([run_source(str(out / f"mini-protonet-seed-{seed}"), pool)], ["protonet"], [], [], {})
+        values.append(evaluate_candidates(candidates, pool, episodes, {"way": 4, "shot": 1})[0].values)
     content = json.loads((out / "mini.json").read_text())
     measured = content["rows"][0]["ours"][0]["results"][0]["columns"]["1 shot"]
     assert measured["accuracy"] == pytest.approx(np.mean(values))
@@ -114,9 +114,9 @@ def test_what_is_there_is_kept(table: str, tmp_path: Path, monkeypatch: pytest.M
         trained.append(folder.name)
         return real_train(name, folder, *rest)
 
-    def measure(contenders: Any, table: Any, column: Any, *rest: Any) -> Any:
+    def measure(candidates: Any, table: Any, column: Any, *rest: Any) -> Any:
         measured.append(column.name)
-        return real_measure(contenders, table, column, *rest)
+        return real_measure(candidates, table, column, *rest)
 
     monkeypatch.setattr(train_run, "train_run", train)
     monkeypatch.setattr(reproduce, "measure_column", measure)

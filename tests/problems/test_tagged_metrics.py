@@ -1,4 +1,4 @@
-"""F1 of contenders: values whose mean is F1, both conventions, and what is printed of them."""
+"""F1 of candidates: values whose mean is F1, both conventions, and what is printed of them."""
 
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def tasks(data: str, *shots: int, **more: Any) -> Tasks:
 CHOSEN = Selection(encoders=["tiny-words"], methods=["protonet", "structshot", "hyperproto"], fits=["bayes"])
 
 
-def test_contenders_are_measured_by_f1(data: str) -> None:
+def test_candidates_are_measured_by_f1(data: str) -> None:
     [results] = measure(CHOSEN, tasks(data, 2))
     pool = open_pool(data, "test")
     episodes = GreedySampler(pool, way=3, shot=2, query=2, seed=5).draw(12)

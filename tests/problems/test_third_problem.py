@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import DATASETS, Pool
 from hyperproto.encoders import ENCODERS, Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import EncodedPool, compare, evaluate_contenders, measure_episodes, predict_episodes
+from hyperproto.evaluation import EncodedPool, compare, measure_episodes, predict_episodes
 from hyperproto.methods import make_method
 from hyperproto.problems import PROBLEMS, Answers, Measurement, Problem, make_sampler, problem_of
 from hyperproto.training import load_recipe, train
@@ -128,11 +129,11 @@ def test_its_answers_are_measured_by_its_own_metric() -> None:
     assert found.row() == {"closeness": found.value, "ci95": found.ci95, "worst": min(found.values)}
 
 
-def test_contenders_are_compared_by_it() -> None:
+def test_candidates_are_compared_by_it() -> None:
     pool = graded()
     episodes = make_sampler(pool, way=4, shot=3).draw(15)
-    contenders = select([source()], ["protonet", "hyperproto"], [], ["none"], {})
-    results = evaluate_contenders(contenders, pool, episodes, {"shot": 3})
+    candidates = select([source()], ["protonet", "hyperproto"], [], ["none"], {})
+    results = evaluate_candidates(candidates, pool, episodes, {"shot": 3})
     for result in results:
         content = result.to_json()
         assert (content["closeness"], content["grades"]) == (pytest.approx(result.values.mean()), True)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Contender
 from hyperproto.training import Run, load_recipe
+from hyperproto.training.sources import Candidate
 from research import equal_time, leaderboard, leaderboard_scores
 from research.equal_time import Plan, is_finished, of_length, seconds_a_step
 from research.leaderboard_scores import Column, board, entries, saw, serves
@@ -217,16 +217,16 @@ def test_scores_are_paired_with_protonet_and_stay(
     assert len(rows) == 5 * 3
 
     leaderboard.main(["relations", "train", "hyperproto", "--minutes", "0.1"])
-    measured: list[Contender] = []
+    measured: list[Candidate] = []
     score = leaderboard_scores._measured
 
-    def counted(contender: Contender, *rest: Any) -> dict[str, Any]:
-        measured.append(contender)
-        return score(contender, *rest)
+    def counted(candidate: Candidate, *rest: Any) -> dict[str, Any]:
+        measured.append(candidate)
+        return score(candidate, *rest)
 
     monkeypatch.setattr(leaderboard_scores, "_measured", counted)
     leaderboard.main(command)
-    assert {contender.method_name for contender in measured} == {"hyperproto"}  # the others are not scored again
+    assert {candidate.method_name for candidate in measured} == {"hyperproto"}  # the others are not scored again
     assert len(measured) == 3 * 3
     found = json.loads(Path("results/found.json").read_text())
     assert found["command"] == "python -m research.leaderboard " + " ".join(command)
@@ -248,7 +248,7 @@ def test_scores_are_paired_with_protonet_and_stay(
     assert "| protonet | simpleshot |" in capsys.readouterr().out
 
     leaderboard.main([*command, "--few", "hyperproto@5-way 2-shot=3", "--few", "hyperproto@3-way 1-shot=0"])
-    assert {contender.method_name for contender in measured} == {"hyperproto"}
+    assert {candidate.method_name for candidate in measured} == {"hyperproto"}
     counts = {
         row["column"]: row["episodes"]
         for row in json.loads(Path("results/found.json").read_text())["results"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.data import Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform, Units
@@ -17,20 +18,14 @@ from hyperproto.encoders.conv4 import Conv4
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import (
-    Contender,
-    EncodedPool,
-    Predictor,
-    evaluate_contenders,
-    predict_episodes,
-    score_episodes,
-)
+from hyperproto.evaluation import EncodedPool, Predictor, predict_episodes, score_episodes
 from hyperproto.methods import PAD, Method, Task, TaskItems, gather_task
 from hyperproto.methods.parts import masked_mean
 from hyperproto.problems.classification import count_correct
 from hyperproto.recipes import Augmentation
 from hyperproto.testing import check_method
 from hyperproto.training import Learner, load_recipe
+from hyperproto.training.sources import Candidate
 from tests.conftest import blobs
 from tests.helpers.predicting import accuracies, decided
 
@@ -146,11 +141,11 @@ def test_a_method_on_pairs_of_texts_causes_no_encoding() -> None:
     pool = Pool(texts, np.array([0, 1, 0, 1, 0, 1]), ("fox", "sea"))
     episode = Episode(np.arange(2), np.array([0, 1]), np.array([0, 1]), np.array([2, 3, 4, 5]), np.array([0, 1, 0, 1]))
     method = PairOfTexts(feature_shape=(0,), n_classes=0)
-    contender = Contender("pairs", Words(), method, "pairs", Decision(dimension=0), "none", {})
-    [result] = evaluate_contenders([contender], pool, [episode], {})
+    candidate = Candidate("pairs", Words(), method, "pairs", Decision(dimension=0), "none", {})
+    [result] = evaluate_candidates([candidate], pool, [episode], {})
     assert result.values.tolist() == [1.0]
     with pytest.raises(ConfigError, match="Words reads items one by one, not in pairs; choose a text transformer"):
-        TaskItems.of(contender.predictor.features, pool, [episode]).pairs(episode.support, episode.query[:2])
+        TaskItems.of(candidate.predictor.features, pool, [episode]).pairs(episode.support, episode.query[:2])
 
 
 class Counting(Identity):

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import evaluate_contenders
 from hyperproto.recipes import Recipe
 from hyperproto.registry import trust
 from hyperproto.training import Learner, Run, load_recipe, train
@@ -102,12 +102,12 @@ def test_a_run_takes_its_names_along(frozen: Recipe, tmp_path: Path) -> None:
     run = train(frozen, tmp_path / "run")
     pool = open_pool(frozen.data.spec, "test")
     source = run_source(str(run.folder), pool)
-    contenders = select([source], [], [], [], {})
+    candidates = select([source], [], [], [], {})
     episodes = EpisodeSampler(pool, way=3, shot=2, query=3, seed=0).draw(4)
-    [result] = evaluate_contenders(contenders, pool, episodes, {})
+    [result] = evaluate_candidates(candidates, pool, episodes, {})
     assert frozen.names is not None
     assert result.to_json()["names"] == {"source": "labels", "encoder": frozen.names.encoder}
-    method: Any = contenders[0].method
+    method: Any = candidates[0].method
     assert method.pools[-1] == ("test", tuple(f"class {n}" for n in range(16, 24)))
     other = select([source], ["protonet"], [], [], {})
     assert other[0].names is None
@@ -187,7 +187,7 @@ def test_wrong_sections_are_named(frozen: Recipe, tmp_path: Path, change: str, w
 
 def test_a_method_that_needs_names_is_refused_where_there_are_none(frozen: Recipe) -> None:
     pool = open_pool(frozen.data.spec, "test")
-    contenders = select([encoder_source("identity", pool)], [frozen.method.name], [], [], {})
+    candidates = select([encoder_source("identity", pool)], [frozen.method.name], [], [], {})
     episodes = EpisodeSampler(pool, way=3, shot=2, query=3, seed=0).draw(1)
     with pytest.raises(ConfigError, match=r"Named reads the names of classes, and there are none here; train it with"):
-        evaluate_contenders(contenders, pool, episodes, {})
+        evaluate_candidates(candidates, pool, episodes, {})

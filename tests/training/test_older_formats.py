@@ -84,10 +84,10 @@ def predicted(folder: Path, data: str) -> list[int]:
     """Tags of the words of some episodes, with what the decision learned on the training data."""
     pool = open_pool(data, "test")
     episodes = GreedySampler(pool, way=3, shot=2, query=2).draw(8)
-    [contender] = select([run_source(str(folder), pool)], [], [], [], {})
-    assert contender.decision.outside is not None
-    assert contender.decision.outside.known
-    [tags] = tag_alike([contender.predictor], EncodedPool.encode(contender.encoder, pool), episodes)
+    [candidate] = select([run_source(str(folder), pool)], [], [], [], {})
+    assert candidate.decision.outside is not None
+    assert candidate.decision.outside.known
+    [tags] = tag_alike([candidate.predictor], EncodedPool.encode(candidate.encoder, pool), episodes)
     found: list[int] = tags.predicted.tolist()
     return found
 

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from hyperproto.cli import app
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import evaluate_contenders
 from hyperproto.methods import METHODS, make_method
 from hyperproto.registry import trust
 from hyperproto.training import Learner, Report, Run, load_recipe, train
@@ -103,16 +103,16 @@ def test_it_trains_with_groups_of_its_own_resumes_and_is_evaluated(recipe: str, 
     assert (resolved.method.options["way"], resolved.method.options["shot"]) == (4, 3)
     assert learner.method.state_dict()["scale"] != 1.0  # the learned number, under its own optimiser
     pool = open_pool(resolved.data.spec, "test")
-    [contender] = select([run_source(str(runs[0].folder), pool)], [], [], [], {})
+    [candidate] = select([run_source(str(runs[0].folder), pool)], [], [], [], {})
     episodes = EpisodeSampler(pool, way=4, shot=3, query=5).draw(5)
-    [result] = evaluate_contenders([contender], pool, episodes, {})
+    [result] = evaluate_candidates([candidate], pool, episodes, {})
     assert result.settings["method"].endswith("gnn.py:Graph")
 
 
 def test_another_way_or_shot_is_refused_before_any_work(recipe: str, tmp_path: Path) -> None:
     folder = train(load_recipe(recipe), tmp_path / "run").folder
     pool = open_pool(load_recipe(recipe).data.spec, "test")
-    contenders = select([run_source(str(folder), pool)], [], [], [], {})
+    candidates = select([run_source(str(folder), pool)], [], [], [], {})
     cases: list[tuple[int, int | list[int], str]] = [
         (3, 3, "Graph was trained with 4 classes an episode and serves no other number, but these have 3; evaluate it "
                "4-way, or train it 3-way"),
@@ -121,7 +121,7 @@ def test_another_way_or_shot_is_refused_before_any_work(recipe: str, tmp_path: P
     ]  # fmt: skip
     for way, shot, words in cases:
         with pytest.raises(ConfigError, match=words):
-            evaluate_contenders(contenders, pool, EpisodeSampler(pool, way=way, shot=shot, query=2).draw(2), {})
+            evaluate_candidates(candidates, pool, EpisodeSampler(pool, way=way, shot=shot, query=2).draw(2), {})
 
 
 @pytest.mark.parametrize(

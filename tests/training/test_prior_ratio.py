@@ -29,7 +29,7 @@ def run(vectors_file: Path, tmp_path: Path) -> Run:
 def labels(run: Run, vectors: Path, split: str, **options: object) -> list[str]:
     pool = open_pool(f"vectors:{vectors}", split)
     selection = Selection(runs=[str(run.folder)], fits=["bayes", "unbiased"], **options)  # type: ignore[arg-type]
-    return [contender.label for contender in selection.contenders(pool)]
+    return [candidate.label for candidate in selection.candidates(pool)]
 
 
 def test_a_run_measures_it_on_its_validation_classes(run: Run, vectors_file: Path) -> None:
@@ -80,7 +80,7 @@ def test_it_is_used_for_other_classes_and_shown(run: Run, vectors_file: Path) ->
         "hyperproto unbiased unit",
     ]
     pool = open_pool(f"vectors:{vectors_file}", "test")
-    first, *_ = Selection(runs=[str(run.folder)], fits=["bayes"]).contenders(pool)
+    first, *_ = Selection(runs=[str(run.folder)], fits=["bayes"]).candidates(pool)
     assert first.method.prior_ratio == ratio["none"]
     assert first.settings["options"]["prior_ratio"] == ratio["none"]
     torch.testing.assert_close(first.method.radius, run.load()[0].method.radius)  # what it learned is kept
@@ -104,8 +104,8 @@ def test_other_words_come_first(run: Run, vectors_file: Path, tmp_path: Path) ->
     said = train(load_recipe(path, ["training.steps=10", "method.prior_ratio=3.0"]), tmp_path / "said")
     assert labels(said, vectors_file, "test")[0] == "hyperproto bayes none"
     pool = open_pool(f"vectors:{vectors_file}", "test")
-    [contender] = Selection(runs=[str(said.folder)]).contenders(pool)
-    assert contender.method.prior_ratio == 3.0
+    [candidate] = Selection(runs=[str(said.folder)]).candidates(pool)
+    assert candidate.method.prior_ratio == 3.0
 
 
 def test_a_run_that_was_killed_before_it_measured_does_so_later(run: Run, vectors_file: Path) -> None:

@@ -350,9 +350,9 @@ def submit(
     trust_files(trust)
     chosen = _one_selection(run, encoder, method, fit, transform, options)
     pool, episodes = read_fewrel_test(Path(test_input), uncased=uncased)
-    [contender] = chosen.contenders(pool)
-    encoded = EncodedPool.encode(contender.encoder, pool, noted(progress, "items encoded"))
-    answers = predict_episodes(contender.predictor, encoded, episodes, noted(progress, "tasks answered"))
+    [candidate] = chosen.candidates(pool)
+    encoded = EncodedPool.encode(candidate.encoder, pool, noted(progress, "items encoded"))
+    answers = predict_episodes(candidate.predictor, encoded, episodes, noted(progress, "tasks answered"))
     labels = [label for block in answers for label in block.labels[:, 0].tolist()]
     path = Path(predictions_name(episodes)) if out is None else Path(out)
     write_predictions(path, labels)

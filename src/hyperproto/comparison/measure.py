@@ -1,8 +1,9 @@
 """Measure methods on episodes: what is selected, which episodes, and every result on them.
 
-tasks.open() -> Pool, lists of episodes       selection.contenders(pool) -> Contenders       measure() -> Results
+tasks.open() -> Pool, lists of episodes       selection.candidates(pool) -> Candidates       measure() -> Results
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -12,14 +13,17 @@ from typing import Any
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
-from hyperproto.episodes import Episode, load_fewnerd_episodes
+from hyperproto.episodes import Episode, episodes_hash, load_fewnerd_episodes
 from hyperproto.episodes.episode_files import shots_in_name
 from hyperproto.episodes.greedy import RULES, Rule
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Contender, EncodedPool, Known, Rejection, Result, evaluate_contenders
-from hyperproto.problems import make_sampler
+from hyperproto.evaluation import EncodedPool, Known, Rejection, Result, measure_episodes
+from hyperproto.evaluation.predictor import check_names
+from hyperproto.evaluation.scoring import check_shape, encoded_for
+from hyperproto.problems import make_sampler, problem_of
+from hyperproto.problems.tagging import Convention
 from hyperproto.progress import Show, noted
-from hyperproto.training.sources import encoder_source, run_source
+from hyperproto.training.sources import Candidate, encoder_source, run_source
 
 SHOTS = 5  # where none are given
 EPISODES = 1000
@@ -39,30 +43,30 @@ class Selection:
     fits: Sequence[str] = ()
     transforms: Sequence[str] = ()
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # of the methods: the values of each to compare
-    known: Sequence[str] = ()  # what contenders are told besides the support: see `evaluation.Known`
+    known: Sequence[str] = ()  # what candidates are told besides the support: see `evaluation.Known`
     names: str | None = None  # the source of names that are told; None: labels
 
     @property
     def told(self) -> list[Known]:
-        """What contenders are told, each once."""
+        """What candidates are told, each once."""
         told = list(dict.fromkeys(map(Known.parse, self.known))) or [Known()]
         if self.names is not None and all(known.names is None for known in told):
             raise ConfigError(f"--names {self.names}, but nobody is told of names; add --know names, or --know example")
         return told
 
-    def contenders(self, pool: Pool, data: str | None = None) -> list[Contender]:
+    def candidates(self, pool: Pool, data: str | None = None) -> list[Candidate]:
         """Every combination that makes sense, with encoders that read such a pool.
 
         Training data are those of the run or, for an encoder, of `data`.
         """
         sources = [run_source(run, pool) for run in self.runs]
         sources += [encoder_source(spec, pool, data) for spec in self.encoders]
-        found: dict[str, Contender] = {}
+        found: dict[str, Candidate] = {}
         for values in product(*self.options.values()):
             options = dict(zip(self.options, values, strict=True))
             chosen = self.methods, self.fits, self.transforms, options, self.told, self.names or "labels"
-            for contender in select(sources, *chosen):
-                found.setdefault(contender.label, contender)  # an option that changes nothing here makes no other row
+            for candidate in select(sources, *chosen):
+                found.setdefault(candidate.label, candidate)  # an option that changes nothing here makes no other row
         return list(found.values())
 
 
@@ -174,14 +178,14 @@ class Tasks:
 
 
 def measure(selection: Selection, tasks: Tasks, progress: Show | None = None) -> list[list[Result]]:
-    """Score every contender: a list of results for each kind of shots."""
+    """Score every candidate: a list of results for each kind of shots."""
     tasks = tasks.for_known(selection.told)
     pool, drawn = tasks.open(progress)
     other = tasks.threshold_pool(pool, progress)
     chosen_on = [None] * len(drawn) if other is None else tasks.draw(other)
-    contenders = selection.contenders(pool, tasks.data)
+    candidates = selection.candidates(pool, tasks.data)
     if other is not None:
-        _check_readers(contenders, pool, other)
+        _check_readers(candidates, pool, other)
     encoded: dict[Encoder, EncodedPool] = {}  # every encoder reads a pool once, for all kinds of shots
     encoded_other: dict[Encoder, EncodedPool] = {}
     groups = []
@@ -189,8 +193,58 @@ def measure(selection: Selection, tasks: Tasks, progress: Show | None = None) ->
         rejection = None
         if other is not None and there is not None:
             rejection = Rejection(other, there.episodes, encoded_other)
-        groups.append(evaluate_contenders(contenders, pool, here.episodes, here.settings, encoded, progress, rejection))
+        groups.append(evaluate_candidates(candidates, pool, here.episodes, here.settings, encoded, progress, rejection))
     return groups
+
+
+def evaluate_candidates(
+    candidates: Sequence[Candidate],
+    pool: Pool,
+    episodes: Sequence[Episode],
+    settings: dict[str, Any],
+    encoded: dict[Encoder, EncodedPool] | None = None,
+    progress: Show | None = None,
+    rejection: Rejection | None = None,
+    convention: Convention = "sentence",
+) -> list[Result]:
+    """Score every candidate on the same episodes; each encoder encodes the pool once.
+
+    With `rejection`, for episodes with queries of none of the classes, a candidate may reject queries: by its novelty,
+    at the threshold that is best for it on the episodes named there. Accuracies are then those with NOTA.
+
+    Where words are tagged, results are F1 of exact spans; `convention` says which one comes first.
+    """
+    encoded = {} if encoded is None else encoded
+    unlabelled: dict[str, Any] = {key: settings[key] for key in ("unlabelled", "strangers") if key in settings}
+    settings = {key: value for key, value in settings.items() if key not in unlabelled}
+    settings = {**settings, "data": pool.name, "split": pool.split, "episode_hash": episodes_hash(pool, episodes)}
+    if rejection is not None:
+        settings |= rejection.settings()
+    settings |= problem_of(pool).settings(convention=convention)
+    for candidate in candidates:
+        check_shape(candidate.method, episodes)
+        check_names(candidate.method, candidate.names)
+    results = []
+    scored = "episodes scored" + (f" by {len(candidates)} candidates" if len(candidates) > 1 else "")
+    for number, candidate in enumerate(candidates):
+        start = time.perf_counter()
+        encoding = noted(progress, f"items of {pool.split} encoded")
+        vectors = encoded_for(candidate.method, candidate.encoder, pool, encoded, encoding)
+
+        def report(done: int, total: int, number: int = number) -> None:
+            if progress is not None:
+                progress(number * total + done, len(candidates) * total, scored)
+
+        own = {"method": candidate.method_name, "fit": candidate.method.fit, "transform": candidate.transform}
+        own |= candidate.known.settings(unlabelled)
+        threshold = None if rejection is None else rejection.threshold(candidate.predictor)
+        how = {"shots": settings.get("shot"), "threshold": threshold, "convention": convention}
+        measured = measure_episodes(candidate.predictor, vectors, episodes, report, **how)
+        seconds = time.perf_counter() - start
+        own_settings = {**candidate.settings, **own, **settings}
+        parts = measured.values, measured.metrics, seconds, measured.others, measured.metric
+        results.append(Result(candidate.label, own_settings, *parts))
+    return results
 
 
 def checked_shots(shot: Shots) -> int | list[int]:
@@ -224,9 +278,9 @@ def _checked_rule(name: str | None) -> Rule | None:
     return None
 
 
-def _check_readers(contenders: Sequence[Contender], pool: Pool, other: Pool) -> None:
+def _check_readers(candidates: Sequence[Candidate], pool: Pool, other: Pool) -> None:
     """Make sure that encoders made for one pool read the other as well."""
-    for cls in {type(contender.encoder) for contender in contenders}:
+    for cls in {type(candidate.encoder) for candidate in candidates}:
         made, needed = cls.options_for(pool), cls.options_for(other)
         if made != needed:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Expand runs x encoders x methods x fits x transforms into `Contender`s."""
+"""Expand runs x encoders x methods x fits x transforms into `Candidate`s."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import Any
 
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Contender, Known
+from hyperproto.evaluation import Known
 from hyperproto.methods import METHODS, Method
 from hyperproto.registry import keywords
-from hyperproto.training.sources import READING, Source, check_choices, make_candidate, transforms_of
+from hyperproto.training.sources import READING, Candidate, Source, check_choices, make_candidate, transforms_of
 
 
 def select(
@@ -21,7 +21,7 @@ def select(
     options: dict[str, Any],
     known: Sequence[Known] = (Known(),),
     names_of: str = "labels",
-) -> list[Contender]:
+) -> list[Candidate]:
     """Make every combination that makes sense; an empty list stands for the default of each source or method.
 
     Of several methods each takes the fits, transforms and options it has, and is told of `known` what it has a use for;
@@ -30,7 +30,7 @@ def select(
     wanted = [(source, name) for source in sources for name in methods or [source.own_method]]
     names = list(dict.fromkeys(name for _, name in wanted))
     check_choices(names, fits, transforms, options)
-    contenders: list[Contender] = []
+    candidates: list[Candidate] = []
     teller = NameEncoder(names_of)
     for source, name in wanted:
         cls: type[Method] = METHODS.get(name)
@@ -40,36 +40,36 @@ def select(
             made = make_candidate(source, name, fit, transform, options)
             if len(sources) > 1:
                 made = replace(made, label=f"{source.label} {made.label}")
-            contenders += [_told(made, what, teller) for what in known if what.serves(made.method)]
+            candidates += [_told(made, what, teller) for what in known if what.serves(made.method)]
     for what in known:
-        if not any(contender.known == what for contender in contenders):
+        if not any(candidate.known == what for candidate in candidates):
             raise ConfigError(
                 f"--know {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
                 "method of vectors takes names as an example (--know example)"
             )
-    return _with_readings(contenders)
+    return _with_readings(candidates)
 
 
-def _with_readings(contenders: list[Contender]) -> list[Contender]:
+def _with_readings(candidates: list[Candidate]) -> list[Candidate]:
     """Name the default reading of eq. 3 too, where another one stands beside it."""
-    if not any(f"{READING}=" in contender.label for contender in contenders):
-        return contenders
+    if not any(f"{READING}=" in candidate.label for candidate in candidates):
+        return candidates
     return [
         replace(each, label=f"{each.label} {READING}=squared")
         if each.method.fit == "paper"
         and READING in keywords(METHODS.get(each.method_name))
         and f"{READING}=" not in each.label
         else each
-        for each in contenders
+        for each in candidates
     ]
 
 
-def _told(contender: Contender, what: Known, teller: NameEncoder) -> Contender:
-    """The same contender, told more than the support."""
+def _told(candidate: Candidate, what: Known, teller: NameEncoder) -> Candidate:
+    """The same candidate, told more than the support."""
     if what == Known():
-        return contender
-    more: dict[str, Any] = {"known": what, "label": f"{contender.label} + {what}"}
+        return candidate
+    more: dict[str, Any] = {"known": what, "label": f"{candidate.label} + {what}"}
     if what.names is not None:
         said = {"names": {**teller.settings, "use": what.names}}
-        more |= {"names": teller, "settings": {**contender.settings, **said}}
-    return replace(contender, **more)
+        more |= {"names": teller, "settings": {**candidate.settings, **said}}
+    return replace(candidate, **more)

@@ -29,8 +29,7 @@ from hyperproto.registry import trust as trust_files
 if TYPE_CHECKING:
     from hyperproto.encoders import Encoder, Units
     from hyperproto.episodes import Episode
-    from hyperproto.evaluation import Contender
-    from hyperproto.training.sources import Source
+    from hyperproto.training.sources import Candidate, Source
 
 Floats = NDArray[np.float32]
 Sentences = list[list[str]]
@@ -262,7 +261,7 @@ class _Ready:
 
     parameters: dict[str, Any]
     source: "Source"
-    contender: "Contender"
+    candidate: "Candidate"
     examples: Pool
     units: "Units"
 
@@ -277,13 +276,13 @@ class _Ready:
         parameters = deepcopy(tagger.get_params())
         again = before if before is not None and before.parameters == parameters else None
         source = _source(tagger, examples, None if again is None else again.source)
-        contender = _contender(tagger, source)
+        candidate = _candidate(tagger, source)
         known = []
         if again is not None and source.encoder is again.source.encoder:
             known = [again.units] * (examples.items[: len(again.examples)] == again.examples.items)
         new = examples.items[len(known[0].offsets) - 1 :] if known else examples.items
-        fresh = [_encode(contender.encoder, _with_sentences(examples, new, alone=True), None)] if new else []
-        return cls(parameters, source, contender, examples, Units.concatenated([*known, *fresh]))
+        fresh = [_encode(candidate.encoder, _with_sentences(examples, new, alone=True), None)] if new else []
+        return cls(parameters, source, candidate, examples, Units.concatenated([*known, *fresh]))
 
     @property
     def classes(self) -> list[str]:
@@ -307,10 +306,10 @@ class _Ready:
         from hyperproto.evaluation import EncodedPool
 
         pool = _with_sentences(self.examples, sentences)
-        queries = _encode(self.contender.encoder, _with_sentences(self.examples, sentences, alone=True), progress)
-        encoded = EncodedPool(pool, self.contender.encoder, Units.concatenated([self.units, queries]))
+        queries = _encode(self.candidate.encoder, _with_sentences(self.examples, sentences, alone=True), progress)
+        encoded = EncodedPool(pool, self.candidate.encoder, Units.concatenated([self.units, queries]))
         lengths = iter([len(words) for words in sentences])
-        for labels, scores, probabilities in _labelled(self.contender, encoded, _episodes(pool, len(self.examples))):
+        for labels, scores, probabilities in _labelled(self.candidate, encoded, _episodes(pool, len(self.examples))):
             start = 0
             while start < len(labels):
                 part = slice(start, start + next(lengths))
@@ -335,7 +334,7 @@ def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "S
     return replace(source, train_data=examples)
 
 
-def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
+def _candidate(tagger: EntityTagger, source: "Source") -> "Candidate":
     """The encoder with the method, closed form and transform that the parameters ask for."""
     from hyperproto.training.sources import check_choices, make_candidate
 
@@ -353,11 +352,11 @@ def _contender(tagger: EntityTagger, source: "Source") -> "Contender":
     return make_candidate(source, name, tagger.fit_mode, transform, options)
 
 
-def _labelled(contender: "Contender", encoded: Any, episodes: "Sequence[Episode]") -> Iterator[Any]:
+def _labelled(candidate: "Candidate", encoded: Any, episodes: "Sequence[Episode]") -> Iterator[Any]:
     """Score and decide: for each episode labels (n,), scores and probabilities (n, n_classes) of its query words."""
     from hyperproto.evaluation import score_episodes
 
-    predictor = contender.predictor
+    predictor = candidate.predictor
     for task, scores in score_episodes(predictor, encoded, episodes):
         labels = predictor.decide(scores, task).cpu().numpy()
         probabilities = predictor.method.logits(scores).softmax(-1).float().cpu().numpy()

@@ -1,6 +1,5 @@
 """Evaluation: encode once, score thousands of episodes, compare in pairs."""
 
-from hyperproto.evaluation.contenders import Contender, evaluate_contenders
 from hyperproto.evaluation.knowledge import Known
 from hyperproto.evaluation.predictor import Predictor
 from hyperproto.evaluation.results import Result, compare
@@ -16,14 +15,12 @@ from hyperproto.evaluation.scoring import (
 from hyperproto.evaluation.thresholds import Rejection, judge_episodes
 
 __all__ = [
-    "Contender",
     "EncodedPool",
     "Known",
     "Predictor",
     "Rejection",
     "Result",
     "compare",
-    "evaluate_contenders",
     "judge_episodes",
     "measure_episodes",
     "predict_episodes",

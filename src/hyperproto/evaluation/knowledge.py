@@ -1,4 +1,4 @@
-"""What a contender is told besides the support of an episode: names of classes, items without a label."""
+"""What a candidate is told besides the support of an episode: names of classes, items without a label."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self

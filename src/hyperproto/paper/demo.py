@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import EpisodeSampler
-from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
+from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.methods.stored import watched_classes
 from hyperproto.progress import Show
 from hyperproto.regions import PRIOR_RATIO, Sphere
@@ -18,7 +19,7 @@ from hyperproto.reports import figures
 from hyperproto.reports.demo_page import DemoReport, Picture
 from hyperproto.reports.result_files import write_results
 from hyperproto.training import Run, load_recipe, train
-from hyperproto.training.sources import Source, run_source
+from hyperproto.training.sources import Candidate, Source, run_source
 
 RECIPE = "glyphs"
 TRAINED = ("protonet", "hyperproto")  # rows of the recipe, trained with the same budget
@@ -55,15 +56,15 @@ def run_demo(out: Path, show: Show) -> DemoReport:
     start = time.perf_counter()
     pool = open_pool(RECIPE, "test", lambda done, total: show(done, total, "classes of glyphs drawn"))
     sources = {row: _trained(row, out, pool, show) for row in TRAINED}
-    contenders = [contender for source in sources.values() for contender in _contenders(source)]
+    candidates = [candidate for source in sources.values() for candidate in _candidates(source)]
     encoded: dict[Encoder, EncodedPool] = {}
     columns: dict[str, list[Result]] = {}
     for task in TASKS:
         shape = {"way": task.way, "shot": task.shot, "query": QUERY, "seed": SEED}
         episodes = EpisodeSampler(pool, way=task.way, shot=task.shot, query=QUERY, seed=SEED).draw(task.episodes)
         settings = {**shape, "episodes": task.episodes}
-        columns[task.name] = evaluate_contenders(
-            contenders, pool, episodes, settings, encoded, _noted(show, f"episodes scored, {task.name}")
+        columns[task.name] = evaluate_candidates(
+            candidates, pool, episodes, settings, encoded, _noted(show, f"episodes scored, {task.name}")
         )
     vectors = encoded[sources["hyperproto"].encoder].units.x.double().numpy()
     pictures = _pictures(pool, vectors, Run(out / "hyperproto"), _noted(show, "pictures drawn:"))
@@ -85,7 +86,7 @@ def _noted(show: Show, words: str) -> Show:
     return lambda done, total, note="": show(done, total, f"{words} {note}".strip())
 
 
-def _contenders(source: Source) -> list[Contender]:
+def _candidates(source: Source) -> list[Candidate]:
     """Simple baselines, then HyperProto with every closed form, each with and without unit length."""
     plain, unit = ["none"], ["unit"]
     rows = [

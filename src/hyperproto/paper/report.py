@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.errors import DataError, HyperProtoError
-from hyperproto.evaluation import Contender, EncodedPool, Result, evaluate_contenders
+from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.files import is_folder
 from hyperproto.methods import METHODS, Method
 from hyperproto.problems import make_sampler
@@ -19,7 +20,7 @@ from hyperproto.recipes import Column, PaperTable, read_table
 from hyperproto.registry import without_files
 from hyperproto.reports.table_results import RunGroup, TableReport
 from hyperproto.reports.table_runs import TableRun, find_runs, group_by_seed
-from hyperproto.training.sources import Source, run_source
+from hyperproto.training.sources import Candidate, Source, run_source
 
 # On every run's encoder: what a trained method must beat.
 BASELINES = {"accuracy": ("protonet", "cosine", "simpleshot"), "f1": ("protonet", "cosine", "nnshot", "structshot")}
@@ -93,14 +94,14 @@ def _evaluate_run(
     except HyperProtoError as error:  # one bad run must not cost the others
         report.remarks.append(f"{run.folder} is left out: {' '.join(str(error).split())}")
         return
-    contenders = table_contenders(source, BASELINES[report.table.metric])
+    candidates = table_candidates(source, BASELINES[report.table.metric])
     encoded: dict[Encoder, EncodedPool] = {}
     own = {"recipe": run.name or None, "training_seed": run.seed}
     for column, every in drawn:
         episodes = every[: group.paper.episodes]
         here = _noted(show, column.name)
         try:
-            results = measure_column(contenders, report.table, column, pool, episodes, own, encoded, here)
+            results = measure_column(candidates, report.table, column, pool, episodes, own, encoded, here)
         except HyperProtoError as error:
             report.remarks.append(f"{run.folder}, column {column.name!r}, is left out: {' '.join(str(error).split())}")
             continue
@@ -109,7 +110,7 @@ def _evaluate_run(
 
 
 def measure_column(
-    contenders: Sequence[Contender],
+    candidates: Sequence[Candidate],
     table: PaperTable,
     column: Column,
     pool: Pool,
@@ -118,13 +119,13 @@ def measure_column(
     encoded: dict[Encoder, EncodedPool],
     show: Show,
 ) -> list[Result]:
-    """Score contenders on the episodes of a column; `own` is what else their settings say, `encoded` keeps the pool."""
+    """Score candidates on the episodes of a column; `own` is what else their settings say, `encoded` keeps the pool."""
     task = {"way": column.way, "shot": column.shot, "query": column.query or table.query, "episodes": len(episodes)}
     settings = {**own, "column": column.name, **task, "seed": table.seed}
-    return evaluate_contenders(contenders, pool, episodes, settings, encoded, show, convention="toolkit")
+    return evaluate_candidates(candidates, pool, episodes, settings, encoded, show, convention="toolkit")
 
 
-def table_contenders(source: Source, baselines: Sequence[str] = BASELINES["accuracy"]) -> list[Contender]:
+def table_candidates(source: Source, baselines: Sequence[str] = BASELINES["accuracy"]) -> list[Candidate]:
     """Name what is measured on a run: its own method as it was trained, the paper's way and ours; the baselines."""
     assert source.method is not None  # a run has one
     assert source.method_name is not None

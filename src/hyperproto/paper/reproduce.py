@@ -23,7 +23,7 @@ from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.errors import ConfigError, DataError, HyperProtoError, unknown_name
-from hyperproto.evaluation import Contender, EncodedPool, Result
+from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.paper.figures import Request, Results, make_figures
@@ -54,7 +54,7 @@ from hyperproto.reports.table_runs import TableRun
 from hyperproto.reports.table_text import sheet
 from hyperproto.reports.text_table import TextTable
 from hyperproto.training import Run, load_recipe
-from hyperproto.training.sources import READING, Source, run_source
+from hyperproto.training.sources import READING, Candidate, Source, run_source
 
 BUDGETS = ("small", "paper")
 DEFAULT, ALL = "default", "all"  # sets of rows
@@ -165,14 +165,14 @@ def reproduce(
         raise ConfigError(f"--seeds {seeds}: train each row with 1 to {MOST_SEEDS} seeds")
     if "training.seed" in (override.partition("=")[0].strip() for override in overrides):
         raise ConfigError("-o training.seed: seeds are 0, 1, ...; --seeds says how many")
-    table, chosen, candidates = plan_rows(spec, budget, rows)
+    table, chosen, choices = plan_rows(spec, budget, rows)
     wanted = _episodes(table, budget, episodes)
     out = folder if folder is not None else Path("runs") / f"reproduce-{table.name}-{budget}"
     plans = {row.recipe: _plans(row, spec, table, wanted, seeds, out, overrides) for row in chosen}
     every = [plan for own in plans.values() for plan in own]
     costs = [_cost(row, table, plans[row.recipe]) for row in chosen]
-    sets = list(dict.fromkeys([DEFAULT, *(group for group, _ in candidates.values()), ALL]))
-    others = [name for name in candidates if name not in plans]
+    sets = list(dict.fromkeys([DEFAULT, *(group for group, _ in choices.values()), ALL]))
+    others = [name for name in choices if name not in plans]
     found = Reproduction(table.name, budget, out, costs, count, sets, others)
     columns = {(column.data, column.split): None for row in chosen for column in table.columns_of(row.paper)}
     if dry_run:
@@ -207,10 +207,10 @@ def draw_rows(table: str, report: dict[str, Any], out: Path, show: Show | None =
     return figure.files
 
 
-Candidates = dict[str, tuple[str, Row]]  # by recipe: its set, and the row
+Choices = dict[str, tuple[str, Row]]  # by recipe: its set, and the row
 
 
-def plan_rows(spec: str, budget: str, rows: str) -> tuple[PaperTable, list[Row], Candidates]:
+def plan_rows(spec: str, budget: str, rows: str) -> tuple[PaperTable, list[Row], Choices]:
     """Choose rows: "default", "all", or names, parted by commas, of sets and of recipes (FILE:ROW, or ROW alone).
 
     The table that is returned has the published rows that are reproduced, and the budget's own columns. Returned last:
@@ -221,10 +221,10 @@ def plan_rows(spec: str, budget: str, rows: str) -> tuple[PaperTable, list[Row],
         raise ConfigError(f"--budget {budget!r:.60}: give {' or '.join(map(repr, BUDGETS))}")
     if budget not in BUDGETS:
         raise ConfigError(f"--budget: {unknown_name('budget', budget, BUDGETS)}")
-    candidates = _candidates(spec, table, budget)
+    choices = _choices(spec, table, budget)
     chosen: dict[str, Row] = {}
     for name in rows.split(","):
-        for row in _named(table.name, name.strip(), candidates):
+        for row in _named(table.name, name.strip(), choices):
             chosen.setdefault(row.recipe, row)
     extra = table.small if budget == "small" else None
     if extra is not None:
@@ -238,7 +238,7 @@ def plan_rows(spec: str, budget: str, rows: str) -> tuple[PaperTable, list[Row],
         table = table.model_copy(update={"columns": columns, "notes": [*table.notes, *extra.notes]})
     methods = {(table.row_of(row.paper).method, row.paper.backbone) for row in chosen.values()}
     published = [row for row in table.published if (row.method, row.backbone) in methods]
-    return table.model_copy(update={"published": published}), list(chosen.values()), candidates
+    return table.model_copy(update={"published": published}), list(chosen.values()), choices
 
 
 def _with_columns(row: Row, own: list[str]) -> Row:
@@ -246,7 +246,7 @@ def _with_columns(row: Row, own: list[str]) -> Row:
     return row if row.paper.columns is not None else Row(row.recipe, row.paper.model_copy(update={"columns": own}))
 
 
-def _candidates(spec: str, table: PaperTable, budget: str) -> Candidates:
+def _choices(spec: str, table: PaperTable, budget: str) -> Choices:
     """All rows that can be reproduced with a budget."""
     found = _small(spec, table) if budget == "small" else _paper(spec)
     if not found:
@@ -255,7 +255,7 @@ def _candidates(spec: str, table: PaperTable, budget: str) -> Candidates:
     return found
 
 
-def _small(spec: str, table: PaperTable) -> Candidates:
+def _small(spec: str, table: PaperTable) -> Choices:
     """The rows that a table lists for this budget first, then the other recipes that are not of the table's file."""
     others = {name: paper for name, paper in recipes_of(spec).items() if name.partition(":")[0] != spec}
     if table.small is None:
@@ -274,25 +274,25 @@ def _small_paper(table: PaperTable, row: SmallRow) -> Paper:
     return Paper.model_validate({**said, "table": table.name})
 
 
-def _paper(spec: str) -> Candidates:
+def _paper(spec: str) -> Choices:
     """The recipes of the table's own file; those of ProtoNet and HyperProto are the default."""
     own = {name: paper for name, paper in recipes_of(spec).items() if name.partition(":")[0] == spec}
     kinds = {name: str(read_recipe(name)["method"]["name"]).startswith(FAMILIES) for name in own}
     return {name: (DEFAULT if kinds[name] else ALL, Row(name, paper)) for name, paper in own.items()}
 
 
-def _named(table: str, name: str, candidates: Candidates) -> list[Row]:
+def _named(table: str, name: str, choices: Choices) -> list[Row]:
     """The rows of a set, or one by the name of its recipe."""
-    sets = {group for group, _ in candidates.values()} | {ALL}
+    sets = {group for group, _ in choices.values()} | {ALL}
     if name in sets:
-        return [row for group, row in candidates.values() if name in (ALL, group)]
-    fitting = [own for recipe, own in candidates.items() if name in (recipe, recipe.rpartition(":")[2])]
+        return [row for group, row in choices.values() if name in (ALL, group)]
+    fitting = [own for recipe, own in choices.items() if name in (recipe, recipe.rpartition(":")[2])]
     fitting = [own for own in fitting if own[0] == DEFAULT] or fitting
     if len(fitting) > 1:
         named = ", ".join(row.recipe for _, row in fitting)
         raise ConfigError(f"--rows: {name} is a row of several files; name one: {named}")
     if not fitting:
-        raise ConfigError(f"--rows: {table}: {unknown_name('row', name, [*sets, *candidates])}")
+        raise ConfigError(f"--rows: {table}: {unknown_name('row', name, [*sets, *choices])}")
     return [row for _, row in fitting]
 
 
@@ -394,7 +394,7 @@ def _measure(
         return
     pool = _pool(todo[0].data, todo[0].split)
     source = run_source(str(folder), pool)
-    contenders = run_contenders(source, table.metric)
+    candidates = run_candidates(source, table.metric)
     encoded: dict[Encoder, EncodedPool] = {}
     seed = Run(folder).read_config()["recipe"]["training"]["seed"]
     own = {"recipe": recipe, "training_seed": seed}
@@ -402,13 +402,13 @@ def _measure(
         part = partial(_part, show, number / len(todo), 1 / len(todo))
         drawn = draw_column(table, column, pool, episodes)
         try:
-            results = measure_column(contenders, table, column, pool, drawn, own, encoded, part)
+            results = measure_column(candidates, table, column, pool, drawn, own, encoded, part)
             _write_scores(folder, table, column, episodes, {"results": [_kept(result) for result in results]})
         except HyperProtoError as error:  # a way or shot that its method does not serve
             _write_scores(folder, table, column, episodes, {"left_out": " ".join(str(error).split())})
 
 
-def run_contenders(source: Source, metric: str) -> list[Contender]:
+def run_candidates(source: Source, metric: str) -> list[Candidate]:
     """A run as the paper has it (eq. 3 with plain distances, or its only form), with our Bayes fit, and the baselines
     on ProtoNet's encoder.
     """
@@ -418,22 +418,22 @@ def run_contenders(source: Source, metric: str) -> list[Contender]:
     fit = "paper" if "paper" in fits else source.method.fit
     said = source.method_options.get(READING)
     options = {READING: said or "plain"} if READING in keywords(METHODS.get(name)) else {}
-    found = [_called(PUBLISHED, contender) for contender in select([source], [name], [fit], [], options)]
+    found = [_called(PUBLISHED, candidate) for candidate in select([source], [name], [fit], [], options)]
     if source.method.reads == "vectors":
         sphere = name if "bayes" in fits else "hyperproto"
-        found += [_called(BAYES, contender) for contender in select([source], [sphere], ["bayes"], [], {})]
+        found += [_called(BAYES, candidate) for candidate in select([source], [sphere], ["bayes"], [], {})]
     if name == "protonet":
         found += select([source], [other for other in BASELINES[metric] if other != name], [], [], {})
     return found
 
 
-def _called(words: str, contender: Contender) -> Contender:
+def _called(words: str, candidate: Candidate) -> Candidate:
     """Name a way to measure: by the reading of eq. 3, without options in which columns may differ (prior_ratio)."""
-    named = f"{contender.method_name} {contender.method.fit} {contender.transform}"
-    reading = contender.settings["options"].get(READING)
-    if contender.method.fit == "paper" and reading is not None:
+    named = f"{candidate.method_name} {candidate.method.fit} {candidate.transform}"
+    reading = candidate.settings["options"].get(READING)
+    if candidate.method.fit == "paper" and reading is not None:
         named += f" {READING}={reading}"
-    return replace(contender, label=f"{words}: {named}")
+    return replace(candidate, label=f"{words}: {named}")
 
 
 def scores_path(folder: Path, column: str) -> Path:

@@ -183,7 +183,7 @@ def errors_table(results: Sequence[Result]) -> TextTable:
 
 
 def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) -> TextTable:
-    """One row a contender, one column for each list of episodes; in brackets the paired difference to the first row."""
+    """One row a candidate, one column for each list of episodes; in brackets the paired difference to the first row."""
     rows = []
     for row in zip(*columns, strict=True):
         cells = []

@@ -116,7 +116,7 @@ class DemoReport:
         return TextTable(TITLE, head, self.short_rows(), narrower=narrower)
 
     def all_rows(self) -> list[list[str]]:
-        """One row for each contender; a row of one cell opens an encoder's group."""
+        """One row for each candidate; a row of one cell opens an encoder's group."""
         rows, trainer = [], ""
         for column in zip(*self.columns.values(), strict=True):
             before, _, label = column[0].label.partition(": ")

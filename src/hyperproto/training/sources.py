@@ -13,7 +13,7 @@ from hyperproto.decisions import DECISION_OPTIONS, Decision, make_decision
 from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Contender, training_center, training_units
+from hyperproto.evaluation import Known, Predictor, training_center, training_units
 from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe, parse_values
@@ -34,6 +34,28 @@ FITS_OF_OPTION = {
 
 READING = "radius_distance"  # of eq. 3; in labels, "paper" alone is the default one, a mean of squared distances
 CARRIED = {"prior_ratio": "measured", "temperature": "run's"}  # what a run gives to other methods, in labels
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One row of a comparison: an encoder (shared by many), a method with its closed form, a transform."""
+
+    label: str
+    encoder: Encoder
+    method: Method
+    method_name: str
+    decision: Decision
+    transform: str
+    settings: dict[str, Any]  # what else the result should say: run, encoder
+    center: Tensor | None = None  # the mean of the training data, where there is any
+    names: NameEncoder | None = None  # what reads the names of classes, where a run says or they are told
+    known: Known = field(default_factory=Known)  # what is told besides the support
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What answers queries, on the encoder's device."""
+        parts = self.method, self.encoder, self.transform, self.center, self.decision, self.names
+        return Predictor.of(*parts, known=self.known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +171,7 @@ def _with_options(spec: str) -> tuple[str, dict[str, Any]]:
 
 def make_candidate(
     source: Source, name: str, fit: str | None, transform: str | None, options: dict[str, Any]
-) -> Contender:
+) -> Candidate:
     """Make a method that reads the vectors of `source`.
 
     Without a fit or a transform it takes those of the run, or the first that the method has. Options that the method
@@ -166,7 +188,7 @@ def make_candidate(
     own_options |= decision_options
     reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
     reader = source.names if reads_names else None
-    contender = Contender(
+    candidate = Candidate(
         label=" ".join([name, fit, transform, *_shown_options(own_options, carried, options, fit)]),
         encoder=source.encoder,
         method=method,
@@ -177,8 +199,8 @@ def make_candidate(
         center=source.train_center if transform == "center-unit" else None,
         names=reader,
     )
-    _learn_outside(contender, source)
-    return contender
+    _learn_outside(candidate, source)
+    return candidate
 
 
 def _shown_options(own: dict[str, Any], carried: dict[str, Any], given: dict[str, Any], fit: str) -> list[str]:
@@ -288,9 +310,9 @@ def _decision(source: Source, name: str, method: Method, options: dict[str, Any]
     return decision.eval(), merged
 
 
-def _learn_outside(contender: Contender, source: Source) -> None:
+def _learn_outside(candidate: Candidate, source: Source) -> None:
     """Show a decision that wants to know what O looks like the words of the training data, as it will see others."""
-    if contender.decision.outside is None:
+    if candidate.decision.outside is None:
         return
     if source.train_units is None:
         raise ConfigError(
@@ -298,4 +320,4 @@ def _learn_outside(contender: Contender, source: Source) -> None:
             "without any here; leave it out"
         )
     words, labels = source.train_units
-    contender.decision.outside.learn(contender.predictor.features.transform.eval()(words), labels == OUTSIDE)
+    candidate.decision.outside.learn(candidate.predictor.features.transform.eval()(words), labels == OUTSIDE)

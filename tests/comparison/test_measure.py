@@ -1,4 +1,4 @@
-"""Contenders on the same episodes: what their results say, and how they are compared."""
+"""Candidates on the same episodes: what their results say, and how they are compared."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,15 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder, Units
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
-from hyperproto.evaluation import Contender, EncodedPool, Result, compare, evaluate_contenders
+from hyperproto.evaluation import EncodedPool, Result, compare
 from hyperproto.methods import Method, Task, make_method
 from hyperproto.problems import paired_difference
+from hyperproto.training.sources import Candidate
 from tests.helpers.predicting import accuracies, source
 
 
@@ -24,10 +26,10 @@ def test_results_say_what_they_are(make_blobs: Callable[..., Pool]) -> None:
     pool = make_blobs(noise=2.0)
     settings = {"way": 3, "shot": [1, 5, 9], "query": 4, "episodes": 50, "seed": 3}
     episodes = EpisodeSampler(pool, way=3, shot=[1, 5, 9], query=4, seed=3).draw(50)
-    contenders = select([source()], ["protonet", "hyperproto"], ["bayes", "paper"], ["unit"], {})
+    candidates = select([source()], ["protonet", "hyperproto"], ["bayes", "paper"], ["unit"], {})
     progress: list[tuple[int, int, str]] = []
-    results = evaluate_contenders(contenders, pool, episodes, settings, progress=lambda *seen: progress.append(seen))
-    assert progress[-1] == (150, 150, "episodes scored by 3 contenders")
+    results = evaluate_candidates(candidates, pool, episodes, settings, progress=lambda *seen: progress.append(seen))
+    assert progress[-1] == (150, 150, "episodes scored by 3 candidates")
     content = results[0].to_json()
     assert content["episode_hash"] == episodes_hash(pool, episodes)
     expected = {"method": "protonet", "fit": "point", "transform": "unit", "data": "blobs", "split": "all", **settings}
@@ -100,13 +102,13 @@ def test_a_method_of_items_beside_one_of_vectors(
     encoder = CountingItems(len(pool))
     protonet = make_method("protonet", feature_shape=(6,))
     methods = [protonet, MeansOfItems(feature_shape=(6,), n_classes=0)]
-    contenders = [
-        Contender(type(m).__name__, encoder, m, "m", Decision(dimension=6), transform, {})
+    candidates = [
+        Candidate(type(m).__name__, encoder, m, "m", Decision(dimension=6), transform, {})
         for m in (reversed(methods) if items_first else methods)
     ]
     episodes = EpisodeSampler(pool, way=3, shot=2, query=4).draw(6)
     encoded: dict[Encoder, EncodedPool] = {}
-    results = evaluate_contenders(contenders, pool, episodes, {}, encoded)
+    results = evaluate_candidates(candidates, pool, episodes, {}, encoded)
     plain = EncodedPool(pool, encoder, Units.one_each(2 * torch.from_numpy(pool.items)))
     correct, total = accuracies(protonet, plain, episodes, transform)
     for result in results:  # the same answers, whoever encodes
