@@ -24,15 +24,15 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks --json results/benchmarks.json
+	$(BIN)/python -m benchmarks --json results/speed/benchmarks.json
 
 # Damaged and hostile inputs: 100,000 in one process, about 15 minutes; 1,000 real commands, two at a time, about 7.
 fuzz: $(INSTALLED)
-	$(BIN)/python -m tests.fuzz --inputs 100000 --commands 1000 --json results/fuzz.json
+	$(BIN)/python -m tests.fuzz --inputs 100000 --commands 1000 --json results/robustness/fuzz.json
 
 # 100 processes killed at random moments, two at once, and 60 interrupted: about 5 minutes.
 chaos: $(INSTALLED)
-	$(BIN)/python -m tests.chaos --kills 100 --json results/chaos.json
+	$(BIN)/python -m tests.chaos --kills 100 --json results/robustness/chaos.json
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

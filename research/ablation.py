@@ -1,6 +1,6 @@
 """What the paper's gain is made of: one thing changed in training at a time, every encoder scored by every closed form.
 
-    python -m research.ablation fewrel --seeds 0 1 2 --json results/fewrel-cnn-ablation.json
+    python -m research.ablation fewrel --seeds 0 1 2 --json results/relations/fewrel-cnn-ablation.json
 
 trains what is not there yet (each variant and seed has a folder below runs/, and a killed run goes on) and scores all
 on the same episodes. `fewrel-held-out` keeps 16 of the training relations to score on: what is chosen is chosen there.

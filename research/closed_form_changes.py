@@ -1,4 +1,4 @@
-"""A change of the closed form `bayes`, as a method: tried, measured, and not adopted (results/relations.md).
+"""A change of the closed form `bayes`, as a method: tried, measured, and not adopted (results/relations/relations.md).
 
     hyperproto compare --data fewrel --split val_wiki --encoder relation-transformer:minilm --transform unit \\
         --fit bayes --method hyperproto --method research/closed_form_changes.py:Predictive --shot 1 --shot 5

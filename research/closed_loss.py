@@ -1,6 +1,6 @@
 """Does a loss that goes through the closed form make a better encoder than ProtoNet's? Both tuned alike.
 
-    python -m research.closed_loss glyphs --seeds 0 1 2 --json results/glyphs-closed-loss.json
+    python -m research.closed_loss glyphs --seeds 0 1 2 --json results/images/glyphs-closed-loss.json
 
 Two losses, each trained on 5 shots and on shots of a class's own, 1 to 10: four arms, so that what the loss gives is
 told from what the shots give. Each arm tries a few settings in short runs, scored on classes that are not reported: the

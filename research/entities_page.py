@@ -1,6 +1,6 @@
-"""Every number of `research.entity_grid` as one page.
+"""Write each report of `research.entity_grid` as a page beside its file.
 
-python -m research.entities_page results > results/few-nerd.md
+python -m research.entities_page results/entities
 """
 
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hyperproto.files import read_json
+from hyperproto.files import atomic_write, read_json
 
 Row = dict[str, Any]
 
@@ -27,8 +27,8 @@ MEASURES: dict[str, Callable[[Row], str]] = {
     "right span, wrong type of the same / another coarse type": lambda row: (
         f"{100 * row['within']:.1f} / {100 * row['outer']:.1f}"
     ),
-    "F1 less ProtoNet's, paired": lambda row: _signed(row.get("less_protonet")),
-    "F1 less that of cosine prototypes, paired": lambda row: _signed(row.get("less_cosine")),
+    "F1 minus ProtoNet's, paired": lambda row: _signed(row.get("less_protonet")),
+    "F1 minus that of cosine prototypes, paired": lambda row: _signed(row.get("less_cosine")),
 }
 DECIDED = {
     "words": "word by word",
@@ -37,24 +37,26 @@ DECIDED = {
 }
 
 
-def page(folder: Path) -> str:
-    """All tables of the files fewnerd-*.json that `report` wrote."""
-    lines = [
-        "# Few-NERD INTER: every number",
-        "",
-        "In per cent, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev for",
-        "each method (the files `-choices`). What it comes to: [entities.md](entities.md). Made by",
-        "`python -m research.entities_page results > results/few-nerd.md`.",
-    ]
+def pages(folder: Path) -> dict[str, str]:
+    """Return a page for each file fewnerd-*.json that `report` wrote, by file name."""
+    found = {}
     for file in sorted(folder.glob("fewnerd-*.json")):
         content = read_json(file)
         if " report " in content.get("command", ""):
-            lines += ["", *section(content)]
-    return "\n".join(lines) + "\n"
+            head = [
+                f"# Few-NERD INTER: {file.stem}",
+                "",
+                "In %, with 95 % intervals over episodes. Transform, temperature and weights were chosen on dev for",
+                "each method (the files `-choices`). Summary: [entities.md](entities.md). Made by",
+                "`python -m research.entities_page results/entities`.",
+                "",
+            ]
+            found[file.stem] = "\n".join([*head, *section(content)]) + "\n"
+    return found
 
 
 def section(content: dict[str, Any]) -> Iterator[str]:
-    """The tables of one file: a row for each method and way to decide, a column for each setting."""
+    """Return the tables of one file: a row for each method and decision, a column for each setting."""
     rows = content["results"]
     settings = {row["setting"]: row["episode_hash"] for row in rows}
     yield f"## {content['encoder']}, {content['split']} split"
@@ -87,4 +89,6 @@ def _signed(pair: Sequence[float] | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(Path(sys.argv[1])))
+    for name, text in pages(Path(sys.argv[1])).items():
+        with atomic_write(Path(sys.argv[1], f"{name}.md")) as file:
+            file.write(text.encode())

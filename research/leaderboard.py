@@ -4,12 +4,12 @@
     python -m research.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
     python -m research.leaderboard relations train protonet --track minilm --minutes 25
     python -m research.leaderboard relations score --episodes 2000 --few mlman=300 \\
-        --json results/leaderboard-relations.json
+        --json results/relations/leaderboard-relations.json
     python -m research.leaderboard images train matchingnet imp relationnet --track omniglot
 
 A track is an encoder and the data that it is trained on. `tune` trains four pairs of learning rate and temperature,
 each the recipe's own or three times that, measures them on classes that are not reported (of relations, 16 held out of
-the 64 training relations; of images, the validation split), and notes the best in results/leaderboard-STUDY-
+the 64 training relations; of images, the validation split), and notes the best in results/STUDY/leaderboard-STUDY-
 choices.json. `train` takes that pair, or the recipe's own where there is none: it chooses nothing. A step is timed
 first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below runs/leaderboard-STUDY, a
 killed one goes on, a finished one stays. Two processes may work on different rows. `score` evaluates every finished run
@@ -111,7 +111,7 @@ STUDIES = {
             "minilm": _relations("MiniLM, fine-tuned", "fewrel-minilm", 25.0),
         },
         runs=Path("runs/leaderboard-relations"),
-        choices=Path("results/leaderboard-relations-choices.json"),
+        choices=Path("results/relations/leaderboard-relations-choices.json"),
     ),
     "images": Study(
         title="Images",
@@ -121,7 +121,7 @@ STUDIES = {
             "omniglot": _images("Conv4 on Omniglot", "omniglot"),
         },
         runs=Path("runs/leaderboard-images"),
-        choices=Path("results/leaderboard-images-choices.json"),
+        choices=Path("results/images/leaderboard-images-choices.json"),
     ),
 }
 

@@ -2,7 +2,7 @@
 
     python -m research.stored_table table2
 
-writes results/table2.md and results/table2.json, in the form of `hyperproto report`. Four kinds of files are read:
+writes table2.md and table2.json in results/tables, in the form of `hyperproto report`. Four kinds of files are read:
 those of `compare` (rows that name a run), of `report` and `reproduce` (tables), of a leaderboard (rows that name a
 track), and of an entity grid (rows that name a setting). A row stands below the published one that its recipe
 reproduces, by its own method and by our Bayes fit. Another method on its vectors stands below its own published row.
@@ -63,12 +63,13 @@ class Measured:
 
 
 def stored_table(name: str, folder: Path) -> dict[str, Any]:
-    """Return a table in the form that `hyperproto report` writes, made from the files of a folder."""
+    """Return a table in the form that `hyperproto report` writes, made from the files of `results`."""
     table = read_table(name)
     groups: dict[tuple[str, str], dict[str, dict[str, dict[str, Cell]]]] = {}
     notes = {}
     for file in FILES[name]:
-        for each in _on_file(table, read_json(folder / f"{file}.json")):
+        [path] = folder.glob(f"*/{file}.json")
+        for each in _on_file(table, read_json(path)):
             runs = groups.setdefault((each.method, each.backbone), {})
             own = runs.setdefault(each.run, {}).setdefault(each.scored_by, {})
             own.setdefault(each.column, {**each.cell, "file": f"{file}.json"})
@@ -250,10 +251,10 @@ def _printed(number: Sequence[float] | None) -> str:
 
 
 def main(name: str, folder: Path) -> None:
-    """Write a table's page and JSON into the folder that holds the results."""
+    """Write a table's page and JSON into the folder `tables` of the results."""
     content = stored_table(name, folder)
     for ending, text in ((".md", page(content)), (".json", json.dumps(content, indent=1) + "\n")):
-        with atomic_write(folder / f"{name}{ending}") as file:
+        with atomic_write(folder / "tables" / f"{name}{ending}") as file:
             file.write(text.encode())
 
 

@@ -1,1 +1,1 @@
-"""The estimators on texts of intents: every number in results/intents-*.json comes from here."""
+"""The estimators on texts of intents: every number in results/intents/intents-*.json comes from here."""

@@ -1,6 +1,6 @@
 """Run one of the seven studies of intents.
 
-    python -m research.intents accuracy --data hwu64 --json results/intents-hwu64.json
+    python -m research.intents accuracy --data hwu64 --json results/intents/intents-hwu64.json
 
 Supports are drawn from the training texts; all texts of the test split are classified, all classes at once
 (`vacuous` takes some of the classes, too). `knowledge`, if it writes a file, goes on where it was killed.

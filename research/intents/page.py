@@ -1,70 +1,103 @@
-"""Every number of the study of intents as one page.
+"""Write the results of the studies of intents as pages: transform `unit`, without times.
 
-python -m research.intents.page results > results/intents.md
+python -m research.intents.page results/intents
 """
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hyperproto.files import read_json
+from hyperproto.files import atomic_write, read_json
 from hyperproto.problems.intervals import Mark, best_of_draws
 
-SECONDS = {"seconds": 2, "fit_seconds": 3, "predict_seconds": 3}
-DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1, **SECONDS}
-SMALLER = ("fpr95", "ece", "log_loss", "brier", *SECONDS)  # is better
+DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1}
+SMALLER = ("fpr95", "ece", "log_loss", "brier")  # is better
 UNRANKED = (
     *("coverage", "accepted", "set_size", "open_classes", "strangers_accepted", "too_few", "vacuous"),
     *("expected_rejected", "expected_set_size", "left_out_rejected", "outside_rejected"),
+)
+FOLDED = ("seconds", "fit_seconds", "predict_seconds", "macro_f1")  # measures that only the JSON files show
+PAGES = {  # titles by file name
+    "accuracy": "Accuracy",
+    "unlabelled": "Class names and unlabelled texts",
+    "pools": "Unlabelled texts of other kinds",
+    "calibration": "Calibration",
+    "none-of-these": "None of these: out-of-scope texts and coverage",
+    "vacuous": "Coverage of few examples",
+}
+STUDIES = {"constants": "accuracy", "outside": "none-of-these", "coverage": "none-of-these"}  # others: their own page
+AUTO = ", auto"  # ends the names of methods of the study `knowledge` measured with `refine="auto"`
+REMOVED = (
+    'Measured with `refine="auto"`, which has since been removed: methods whose name ends in ", auto". They are shown',
+    "only where the closed form was not measured; the JSON files have all.",
 )
 
 Row = Mapping[str, Any]
 
 
-def page(folder: Path) -> str:
-    """All tables of the files intents-*.json in a folder."""
-    lines = [
-        "# Intents: every number",
-        "",
-        "Frozen MiniLM, all classes (unless a table has a column for their number) and all test texts at once; means",
-        "over draws of the support. Bold: the best of a column, the paired 95 % interval over the draws against every",
-        "other row leaving out 0. Italic: tied for the best, since such an interval holds 0. The files named hold each",
-        "draw, intervals and the hashes of the supports. What it comes to: [estimators.md](estimators.md). Made by",
-        "`python -m research.intents.page results > results/intents.md`.",
-    ]
+def pages(folder: Path) -> dict[str, str]:
+    """Return the pages by file name, made from the files intents-*.json of a folder."""
+    sections: dict[str, list[str]] = {name: [] for name in PAGES}
     for file in sorted(folder.glob("intents-*.json")):
-        lines += ["", *section(file)]
-    return "\n".join(lines) + "\n"
+        content = read_json(file)
+        sections[page_of(content)] += ["", *section(content, file.name)]
+    return {name: "\n".join([*_head(PAGES[name]), *lines]) + "\n" for name, lines in sections.items() if lines}
 
 
-def section(file: Path) -> Iterator[str]:
-    """The tables of one file: each measure, once for every value of what is no method."""
-    content = read_json(file)
-    rows = content["results"]
+def page_of(content: Row) -> str:
+    """Return the name of the page that shows a file."""
+    study = _study(content)
+    if study != "knowledge":
+        return STUDIES.get(study, study)
+    if content.get("pool", "all") != "all":
+        return "pools"
+    return "calibration" if "ece" in content["results"][0] else "unlabelled"
+
+
+def _head(title: str) -> Iterator[str]:
+    yield from (f"# Intents: {title}", "")
+    yield "Frozen MiniLM, transform `unit`, all classes (unless a table has a column for their number) and all test"
+    yield "texts at once; means over draws of the support, in % unless a measure has another unit. Bold: the best of a"
+    yield "column, the paired 95 % interval over the draws against every other row excluding 0. Italic: tied for the"
+    yield "best. The JSON files also have each draw, intervals, other transforms, times and the hashes of the supports."
+    yield "Summary: [estimators.md](estimators.md). Made by `python -m research.intents.page results/intents`."
+    if title in (PAGES["unlabelled"], PAGES["pools"]):
+        yield from ("", *REMOVED)
+
+
+def _study(content: Row) -> str:
+    return str(content["command"].split()[3])
+
+
+def section(content: Row, name: str) -> Iterator[str]:
+    """Return the tables of one file: each measure, once for every `kind`."""
+    there = {row["method"] for row in content["results"] if _study(content) == "knowledge"}
+    removed = {f"{method}{AUTO}" for method in there}
+    rows = [row for row in content["results"] if row.get("transform", "unit") == "unit"]
+    rows = [row for row in rows if row.get("method") not in removed]
     draws = [len(next(value for value in row.values() if isinstance(value, dict))["draws"]) for row in rows]
     fewer = sorted({f"{row['method']}: {n}" for row, n in zip(rows, draws, strict=True) if n < max(draws)})
-    said = f"{max(draws)} draws" + (f" ({'; '.join(fewer)})" if fewer else "")
+    number = f"{max(draws)} draws" + (f" ({'; '.join(fewer)})" if fewer else "")
     pool = f", pool `{content['pool']}`" if content.get("pool", "all") != "all" else ""
-    yield f"## {content['data']}, {content['split']} split: {content['command'].split()[3]}{pool}"
+    yield f"## {content['data']}, {content['split']} split: {_study(content)}{pool}"
     yield ""
-    yield f"`{content['command']}`, {content['classes']} classes, {content['texts']['test']:,} texts, {said}."
-    apart = [name for name in ("transform", "kind") if name in rows[0]]
-    for values in product(*(dict.fromkeys(row[name] for row in rows) for name in apart)):
-        where = dict(zip(apart, values, strict=True))
-        named = "".join(f", {name} {value}" for name, value in where.items())
-        for measure in dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, dict)):
-            yield from ("", f"**{measure}**{named}", "", *table(rows, measure, where))
-    if "reference" in content:
-        pairs = [row for row in content["comparisons"] if row.get("transform", "unit") == "unit"]
+    yield f"[{name}]({name}): {content['classes']} classes, {content['texts']['test']:,} texts, {number}."
+    where = {"transform": "unit"} if "transform" in rows[0] else {}
+    measures = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, dict))
+    for kind in dict.fromkeys(row.get("kind") for row in rows):
+        own = where if kind is None else {**where, "kind": kind}
+        for measure in (measure for measure in measures if measure not in FOLDED):
+            yield from ("", f"**{measure}**" + ("" if kind is None else f", {kind}"), "", *table(rows, measure, own))
+    pairs = [row for row in content.get("comparisons", []) if row.get("transform", "unit") == "unit"]
+    if "reference" in content and _study(content) != "knowledge":
         measure = next(name for name, value in pairs[0].items() if isinstance(value, dict))
-        yield from ("", f"**{measure}**: {content['reference']} less the others, transform unit, paired over draws", "")
-        yield from table(pairs, measure, dict.fromkeys(apart, "unit"), _difference)
+        yield from ("", f"**{measure}**: {content['reference']} minus the others, paired over draws", "")
+        yield from table(pairs, measure, where, _difference)
 
 
 def table(rows: Sequence[Row], measure: str, where: Mapping[str, str], cell: Any = None) -> Iterator[str]:
-    """One measure of the rows that have the values in `where`: a column for each kind of shots."""
+    """Return one measure of the rows that have the values in `where`, with a column for each number of shots."""
     rows = [row for row in rows if measure in row and all(row[name] == value for name, value in where.items())]
     names = [name for name, value in rows[0].items() if isinstance(value, str) and name not in ("shots", *where)]
     shots = list(dict.fromkeys(row["shots"] for row in rows))
@@ -128,4 +161,6 @@ def _number(value: float, measure: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(Path(sys.argv[1])))
+    for name, text in pages(Path(sys.argv[1])).items():
+        with atomic_write(Path(sys.argv[1], f"{name}.md")) as file:
+            file.write(text.encode())

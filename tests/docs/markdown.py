@@ -11,12 +11,21 @@ from hyperproto.cli import app
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
-MEASURED = [f"results/{name}.md" for name in ("benchmarks", "entities", "estimators", "images", "relations")]
+MEASURED = [
+    f"results/{name}.md"
+    for name in ("README", "speed/benchmarks", "entities/entities", "intents/estimators", "images/images")
+] + ["results/relations/relations.md"]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", *GUIDES, *MEASURED]
 
 
 def read(document: str) -> str:
     return (ROOT / document).read_text()
+
+
+def result(name: str) -> str:
+    """The text of a file of results, whichever folder it is in."""
+    [path] = ROOT.glob(f"results/*/{name}")
+    return path.read_text()
 
 
 def section(document: str, heading: str) -> str:

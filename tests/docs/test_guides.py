@@ -16,7 +16,7 @@ from PIL import Image
 from hyperproto.data import open_pool
 from hyperproto.estimators import load_classifier
 from hyperproto.training import load_recipe
-from tests.docs.markdown import DOCUMENTS, ROOT, blocks, commands, done, read, run, run_saying, section, tables
+from tests.docs.markdown import DOCUMENTS, ROOT, blocks, commands, done, read, result, run, run_saying, section, tables
 from tests.helpers.pictures import class_folders, encoded, write_tree
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import write_conll
@@ -63,7 +63,7 @@ def test_the_speed_of_the_readme_is_that_of_the_files() -> None:
     [table] = tables(section("README.md", "Speed"))
     assert len(table) == 6
     files = ["benchmarks", "benchmarks-relations", "benchmarks-entities", "benchmarks-estimators"]
-    ratios = [m["ratio"] for file in files for m in json.loads(read(f"results/{file}.json"))["measurements"]]
+    ratios = [m["ratio"] for file in files for m in json.loads(result(f"{file}.json"))["measurements"]]
     for what, _, times in table[1:]:
         digits = len(times.partition(".")[2])
         assert times in {f"{ratio:.{digits}f}" for ratio in ratios}, what
@@ -74,7 +74,7 @@ def test_strangers_rejected_in_the_guide_are_those_of_the_files() -> None:
     assert len(table) == 5
     for what, *cells in table[1:]:
         data, _, strangers = what.partition(", ")
-        groups = json.loads(read(f"results/intents-{data.lower()}-vacuous.json"))["warnings"]
+        groups = json.loads(result(f"intents-{data.lower()}-vacuous.json"))["warnings"]
         expected = []
         for warning in ("vacuous", "none"):
             found = groups[warning]["outside_rejected" if strangers == "out of scope" else "left_out_rejected"]

@@ -10,13 +10,13 @@ from hyperproto.problems.intervals import Difference, Mark, best_marks, best_of_
 from research import leaderboard
 from research.intents.page import accuracy_cells, marked
 from research.leaderboard_page import page
-from tests.docs.markdown import read, section, tables
+from tests.docs.markdown import read, result, section, tables
 
 UNEQUAL = [1, 1, 2, 5, 20]
 
 
 def content(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(read(f"results/{name}.json"))
+    found: dict[str, Any] = json.loads(result(f"{name}.json"))
     return found
 
 
@@ -151,7 +151,7 @@ def test_the_sentences_of_the_readme_are_those_of_the_files() -> None:
     assert f"{100 * min(fewer):.0f} to {100 * max(fewer):.0f} fewer than five examples" in text
 
 
-EVERY = {  # rows of the table in results/estimators.md, by what the files call them
+EVERY = {  # rows of the table in results/intents/estimators.md, by what the files call them
     "`bayes`": "plain",
     "`bayes`, names": "names",
     "`bayes`, texts": "unlabelled",
@@ -179,7 +179,7 @@ RIVALS = (
 
 
 def rows_of_estimators() -> list[str]:
-    """The two tables of names and unlabelled texts in results/estimators.md, line by line."""
+    """The two tables of names and unlabelled texts in results/intents/estimators.md, line by line."""
     shots = ("0", "1", "2", "5", "10", "20", "unequal")
     files = [content(f"intents-{name}-knowledge") for name in SETS]
     cells = [accuracy_cells(file, list(EVERY.values()), shots) for file in files]
@@ -194,14 +194,14 @@ def rows_of_estimators() -> list[str]:
 
 
 def test_the_tables_of_names_and_texts_are_those_of_the_files() -> None:
-    page = section("results/estimators.md", "Names and unlabelled texts")
+    page = section("results/intents/estimators.md", "Names and unlabelled texts")
     for line in rows_of_estimators():
         assert line in page
 
 
 @pytest.mark.parametrize("name", ["relations", "images", "entities"])
 def test_pages_without_paired_marks_mark_nothing(name: str) -> None:
-    rows = [line for line in read(f"results/{name}.md").splitlines() if line.startswith("|")]
+    rows = [line for line in result(f"{name}.md").splitlines() if line.startswith("|")]
     assert [line for line in rows if re.search(r"\*\*\d", line)] == []
 
 
@@ -231,7 +231,7 @@ def pool_differences() -> dict[tuple[str, str], list[tuple[float, float] | None]
 
 def test_what_bad_pools_cost_is_what_the_files_say() -> None:
     found = pool_differences()
-    text = read("results/estimators.md").partition("### Unlabelled texts that are not what was hoped")[2]
+    text = read("results/intents/estimators.md").partition("### Unlabelled texts that are not what was hoped")[2]
     for (pool, title), values in found.items():
         cells = " | ".join("-" if value is None else signed(*value).replace("+-", "-") for value in values)
         assert f"| {pool} | {title} | {cells} |".replace("-0.0", "+0.0") in text.replace("-0.0", "+0.0"), (pool, title)
@@ -253,7 +253,7 @@ def test_the_leaderboards_are_those_of_their_files(study: str) -> None:
     facts = {key: found[key] for key in ("episodes", "query", "seed")}
     titles = {name: track.title for name, track in own.tracks.items()}
     text = page(found["results"], found["command"], facts, title=own.title, titles=titles, chosen_on=own.chosen_on)
-    assert read(f"results/leaderboard-{study}.md") == text
+    assert result(f"leaderboard-{study}.md") == text
 
 
 def test_the_weight_of_proto_adv_is_the_best_on_semeval_and_its_game_is_open() -> None:

@@ -35,14 +35,16 @@ def test_results_in_the_folder_are_found_and_files_can_be_named(monkeypatch: pyt
     monkeypatch.chdir(ROOT)
     ours = "ProtoNet, ours"
     assert all(ours in panel["series"] for panel in panels(anywhere=True))
-    assert [ours in panel["series"] for panel in panels(RESULTS / "table2.json")] == [False, True, False]
+    assert [ours in panel["series"] for panel in panels(RESULTS / "tables" / "table2.json")] == [False, True, False]
     assert not any(ours in panel["series"] for panel in panels())
     monkeypatch.chdir("/")
     assert not any(ours in panel["series"] for panel in panels(anywhere=True))
 
 
 def test_numbers_draw_the_same_figure_again(tmp_path: Path) -> None:
-    [first] = hyperproto.figure("fig8", tmp_path / "one", results=RESULTS / "fewnerd-minilm-hyperproto-shots.json")
+    [first] = hyperproto.figure(
+        "fig8", tmp_path / "one", results=RESULTS / "entities" / "fewnerd-minilm-hyperproto-shots.json"
+    )
     [again] = hyperproto.figure("fig8", tmp_path / "two", results=tmp_path / "one" / "fig8.json")
     for one, two in zip(first.files, again.files, strict=True):
         assert one.read_bytes() == two.read_bytes()

@@ -310,7 +310,7 @@ def test_the_small_table_2_is_protonet_and_the_variants_of_hyperproto() -> None:
 
 
 def test_rows_that_fig3_has_bars_for_are_drawn(tmp_path: Path) -> None:
-    report = json.loads((ROOT / "results/table3.json").read_text())
+    report = json.loads((ROOT / "results/tables/table3.json").read_text())
     drawn = reproduce.draw_rows("table3", report, tmp_path)
     assert [path.name for path in drawn] == ["fig3.png", "fig3.svg", "fig3.json"]
     panels = json.loads((tmp_path / "fig3.json").read_text())["panels"]

@@ -21,12 +21,15 @@ ROOT = Path(__file__).parents[2]
 
 def reports() -> dict[str, Any]:
     return {
-        name: json.loads((ROOT / "results" / f"{name}.json").read_text()) for name in ("table1", "table2", "table3")
+        name: json.loads((ROOT / "results" / "tables" / f"{name}.json").read_text())
+        for name in ("table1", "table2", "table3")
     }
 
 
 def shots() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((ROOT / "results" / "fewnerd-minilm-hyperproto-shots.json").read_text())
+    content: dict[str, Any] = json.loads(
+        (ROOT / "results" / "entities" / "fewnerd-minilm-hyperproto-shots.json").read_text()
+    )
     return content
 
 

@@ -12,6 +12,7 @@ from hyperproto.reports.demo_page import OURS, SAME_FIT, SHORT, THEIRS
 from research import entities_page
 from research.intents import page as intents_page
 from research.stored_table import FILES, page, stored_table
+from tests.docs.markdown import result
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -40,23 +41,24 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
         "comparisons": [{"shots": "5", "method": "b", "transform": "unit", "accuracy": pair(-0.11)}],
     }
     (tmp_path / "intents-hwu64.json").write_text(json.dumps(content))
-    text = intents_page.page(tmp_path)
-    assert "`python -m research.intents accuracy --data hwu64`, 64 classes, 1,076 texts, 2 draws." in text
+    text = "".join(intents_page.pages(tmp_path).values())
+    assert "[intents-hwu64.json](intents-hwu64.json): 64 classes, 1,076 texts, 2 draws." in text
     assert "| method | 1 shot | 5 shots |\n| --- | --- | --- |\n| a | 50.0 | 70.0 |\n| b | - | **81.0** |\n" in text
-    assert "| a | 0.250 | 0.500 |\n| b | - | **0.125** |" in text  # the faster, the better
-    assert "**accuracy**, transform none\n\n| method | 5 shots |\n| --- | --- |\n| a | 90.0 |\n" in text
-    assert "a unit less the others, transform unit, paired over draws" in text
+    assert "seconds" not in text
+    assert "90.0" not in text  # another transform
+    assert "a unit minus the others, paired over draws" in text
     assert "| b | -11.0 ± 1.5 |" in text
-    slow = {"shots": "1", "method": "slow", "accuracy": {**of(0.5), "draws": [0.5]}, "seconds": of(12.5)}
+    slow = {"shots": "1", "method": "slow", "accuracy": {**of(0.5), "draws": [0.5]}}
     own = {"command": "python -m research.intents knowledge", "pool": "absent", "reference": "a"}
-    rows = [{"shots": "1", "method": "a", "accuracy": of(0.5), "seconds": of(0.25)}, slow]
-    pairs = [{"shots": "1", "method": "slow", "accuracy": pair(0.0)}]
-    (tmp_path / "intents-hwu64.json").write_text(json.dumps({**content, **own, "results": rows, "comparisons": pairs}))
-    text = intents_page.page(tmp_path)
+    rows = [{"shots": "1", "method": name, "accuracy": of(0.5)} for name in ("a", "a, auto", "b, auto")]
+    (tmp_path / "intents-hwu64.json").write_text(json.dumps({**content, **own, "results": [*rows, slow]}))
+    [(name, text)] = intents_page.pages(tmp_path).items()
+    assert name == "pools"
     assert "## hwu64, test split: knowledge, pool `absent`\n" in text
     assert "1,076 texts, 2 draws (slow: 1)." in text
-    assert "| a | **0.25** |\n| slow | 12.50 |" in text
-    assert "| a | *50.0* |\n| slow | *50.0* |" in text  # a tie
+    assert (
+        "| a | *50.0* |\n| b, auto | *50.0* |\n| slow | *50.0* |" in text
+    )  # ties
 
 
 def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:
     }
     (tmp_path / "fewnerd-a.json").write_text(json.dumps({**content, "command": "x report y"}))
     (tmp_path / "fewnerd-a-choices.json").write_text(json.dumps({**content, "command": "x choose y"}))
-    text = entities_page.page(tmp_path)
+    text = "".join(entities_page.pages(tmp_path).values())
     assert text.count("## minilm, test split") == 1
     assert "**F1, spans within sentences**, by the best path" in text
     head = "| cosine, `point` | unit, temperature=0.05 |"
@@ -83,13 +85,14 @@ def test_the_page_of_entities_shows_what_the_files_hold(tmp_path: Path) -> None:
     assert "| *in truth* | | 80.0 |" in text
 
 
-@pytest.mark.parametrize(("name", "made"), [("intents", intents_page.page), ("few-nerd", entities_page.page)])
-def test_the_pages_are_those_of_the_results(name: str, made: Callable[[Path], str]) -> None:
-    assert (RESULTS / f"{name}.md").read_text() == made(RESULTS)
+@pytest.mark.parametrize(("folder", "made"), [("intents", intents_page.pages), ("entities", entities_page.pages)])
+def test_the_pages_are_those_of_the_results(folder: str, made: Callable[[Path], dict[str, str]]) -> None:
+    for name, text in made(RESULTS / folder).items():
+        assert (RESULTS / folder / f"{name}.md").read_text() == text, name
 
 
 def test_the_demo_on_file_has_every_row_of_its_page_and_the_sentence_follows_from_them() -> None:
-    content = json.loads((RESULTS / "demo.json").read_text())
+    content = json.loads((RESULTS / "images" / "demo.json").read_text())
     kinds: dict[tuple[int, str], dict[str, float]] = {}
     for row in content["results"]:
         kinds.setdefault((row["way"], str(row["shot"])), {})[row["label"]] = row["accuracy"]
@@ -102,14 +105,14 @@ def test_the_demo_on_file_has_every_row_of_its_page_and_the_sentence_follows_fro
 @pytest.mark.parametrize("name", FILES)
 def test_stored_tables_are_made_from_the_files_on_hand(name: str) -> None:
     content = stored_table(name, RESULTS)
-    assert json.loads((RESULTS / f"{name}.json").read_text()) == json.loads(json.dumps(content))
-    assert (RESULTS / f"{name}.md").read_text() == page(content)
+    assert json.loads((RESULTS / "tables" / f"{name}.json").read_text()) == json.loads(json.dumps(content))
+    assert (RESULTS / "tables" / f"{name}.md").read_text() == page(content)
     assert content["command"] == f"python -m research.stored_table {name}"
 
 
 def cells(name: str, method: str, backbone: str) -> dict[tuple[str, str, str], float]:
     """Numbers of a stored table below one published row, in %, by run, way to score and column."""
-    content = json.loads((RESULTS / f"{name}.json").read_text())
+    content = json.loads(result(f"{name}.json"))
     [row] = [r for r in content["rows"] if (r["published"]["method"], r["published"]["backbone"]) == (method, backbone)]
     return {
         (group["label"], result["label"], column): round(100 * cell[content["metric"]], 1)
@@ -120,7 +123,7 @@ def cells(name: str, method: str, backbone: str) -> dict[tuple[str, str, str], f
 
 
 def accuracy(file: str, **wanted: Any) -> float:
-    rows = json.loads((RESULTS / f"{file}.json").read_text())["results"]
+    rows = json.loads(result(f"{file}.json"))["results"]
     [row] = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return round(100 * float(row["accuracy"]), 1)
 
@@ -143,7 +146,7 @@ def test_stored_tables_hold_what_the_files_say() -> None:
 
 
 def test_structshot_is_scored_at_the_temperature_of_the_run() -> None:
-    rows = json.loads((RESULTS / "reproduce-table1.json").read_text())["rows"]
+    rows = json.loads(result("reproduce-table1.json"))["rows"]
     results = [result for row in rows for group in row["ours"] for result in group["results"]]
     [struct] = [result for result in results if result["label"].startswith("structshot")]
     assert {run["options"]["temperature"] for column in struct["columns"].values() for run in column["runs"]} == {0.1}
@@ -154,7 +157,7 @@ def test_structshot_is_scored_at_the_temperature_of_the_run() -> None:
 
 def test_pages_of_readings_name_the_plain_one() -> None:
     for name in ("reproduce-table1", "reproduce-table1-variants", "reproduce-table2", "reproduce-table3"):
-        text = (RESULTS / f"{name}.md").read_text()
+        text = result(f"{name}.md")
         found = re.findall(r"as in the paper: hyperproto paper \w+( radius_distance=plain)?", text)
         assert found
         assert all(found), name

@@ -40,7 +40,7 @@ class RelationTransformer(TextTransformer):
 
     A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers: it
     reads the `prompt`, which was best on held-out relations of FewRel's training file at one and at unequal shots
-    (`results/fewrel-minilm-frozen-names-choices.json`). Both can be set otherwise.
+    (`results/relations/fewrel-minilm-frozen-names-choices.json`). Both can be set otherwise.
 
     `blanks` adds a piece that stands for an entity whose name is hidden, and `mlm` is the
     weight of the loss of masked pieces in training: "auto" is 1 where the checkpoint has a head for it, else 0.

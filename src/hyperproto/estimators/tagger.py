@@ -39,7 +39,7 @@ FILE = "tagger.json"
 _TAKING = RLock()  # threads take turns in changing a tagger, so that none loses what another adds
 TOGETHER = 64  # sentences that are labelled at once
 # What vectors are used with unless told otherwise: of what needs no training data, among the best that we found on
-# Few-NERD's validation types, with MiniLM as it comes and trained (results/fewnerd-minilm-*-choices.json).
+# Few-NERD's validation types, with MiniLM as it comes and trained (results/entities/fewnerd-minilm-*-choices.json).
 METHOD, TRANSFORM, OPTIONS = "cosine", "unit", {"path": True, "temperature": 0.05}
 
 

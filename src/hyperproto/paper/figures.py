@@ -63,11 +63,10 @@ class Results:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files of a folder, and of the folder figures in it, that have the names of such results."""
+    """Return the files of a folder and of the folders in it that have the names of such results."""
     patterns = ("table*.json", "*-shots.json", *(f"{name}.json" for name in FIGURES))
-    return [
-        path for place in (folder, folder / "figures") for pattern in patterns for path in sorted(place.glob(pattern))
-    ]
+    places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
+    return [path for place in places for pattern in patterns for path in sorted(place.glob(pattern))]
 
 
 def _is_entity_grid(content: Mapping[str, Any]) -> bool:
