@@ -70,7 +70,7 @@ def evaluate(path: str, split: str, transform: str, n_episodes: int) -> int:
     from hyperproto.comparison.selection import select
     from hyperproto.training.sources import encoder_source
 
-    settings = {"way": WAY, "shot": SHOT, "query": QUERY, "seed": 0}
+    settings: dict[str, Any] = {"way": WAY, "shot": SHOT, "query": QUERY, "seed": 0}
     pool = open_pool(f"vectors:{path}", split)
     episodes = EpisodeSampler(pool, **settings).draw(n_episodes)
     candidates = select([encoder_source("identity", pool)], ["hyperproto"], ["bayes"], [transform], {})

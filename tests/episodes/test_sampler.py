@@ -119,7 +119,7 @@ def test_sentences_need_another_sampler(make_blobs: Callable[..., Pool]) -> None
 def test_what_is_beyond_counting_is_refused_before_memory_is_taken(setting: str, value: int) -> None:
     pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
     with pytest.raises(EpisodeError, match=r"lower the way|lower shot or query|ask for 100,000 at most"):
-        EpisodeSampler(pool, **{"way": 3, "shot": 1, "query": 2, setting: value})
+        EpisodeSampler(pool, **{"way": 3, "shot": 1, "query": 2, setting: value})  # type: ignore[arg-type]
 
 
 def test_every_class_may_have_a_number_of_shots_of_its_own() -> None:

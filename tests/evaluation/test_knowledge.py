@@ -74,11 +74,11 @@ def test_other_words_are_refused(text: str, message: str) -> None:
         Known.parse(text)
 
 
-@pytest.mark.parametrize("strangers", [0, 7])
-def test_items_without_a_label_are_drawn_beside_an_episode(strangers: int) -> None:
+@pytest.mark.parametrize("distractors", [0, 7])
+def test_items_without_a_label_are_drawn_beside_an_episode(distractors: int) -> None:
     shape: dict[str, Any] = {"way": 4, "shot": [1, 2, 3, 5], "query": 6, "seed": 3}
     plain = EpisodeSampler(POOL, **shape)
-    more = EpisodeSampler(POOL, **shape, unlabelled=20, strangers=strangers)
+    more = EpisodeSampler(POOL, **shape, unlabelled=20, distractors=distractors)
     for n, (one, other) in enumerate(zip(plain.draw(30), more.draw(30), strict=True)):
         for part in ("classes", "support", "support_y", "query", "query_y"):
             assert np.array_equal(getattr(one, part), getattr(other, part))
@@ -88,7 +88,7 @@ def test_items_without_a_label_are_drawn_beside_an_episode(strangers: int) -> No
         assert POOL.labels[inside].tolist() == np.repeat(other.classes, 20).tolist()
         assert len({*inside, *other.support, *other.query}) == 80 + len(other.support) + len(other.query)
         assert not {*POOL.labels[outside]} & {*other.classes}
-        assert len(outside) == strangers
+        assert len(outside) == distractors
         again = more.draw(1, start=n)[0].unlabelled  # a pure function of its number
         assert np.array_equal(other.unlabelled, again if again is not None else [])
     assert episodes_hash(POOL, plain.draw(3)) != episodes_hash(POOL, more.draw(3))
@@ -105,8 +105,8 @@ def test_every_item_has_the_same_chance_to_be_without_a_label() -> None:
     [
         ({"unlabelled": 30}, r"class 'c0' has 40 instances, but 11 for support and queries and 30 .* need 41; lower"),
         ({"unlabelled": -1}, "numbers of items are at least 0"),
-        ({"way": 6, "strangers": 2}, "2 strangers, but 6-way episodes leave none of its 6 classes for them; lower"),
-        ({"strangers": 2, "na_rate": 1}, "2 strangers and queries of none of the classes: an item could be both"),
+        ({"way": 6, "distractors": 2}, "2 distractors, but 6-way episodes leave none of its 6 classes for them; lower"),
+        ({"distractors": 2, "na_rate": 1}, "2 distractors and queries of none of the classes: an item could be both"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -35,7 +35,7 @@ def test_what_a_sampler_has_no_meaning_for() -> None:
         with pytest.raises(EpisodeError, match=r"blobs \(all\): rule and least_spans are of K~2K episodes"):
             make_sampler(IMAGES, way=3, shot=1, **more)
     for nota in ({"nota_share": 0.5}, {"na_rate": 1}):
-        with pytest.raises(EpisodeError, match=r"random \(all\): what is of none of the types is O here.*leave NOTA"):
+        with pytest.raises(EpisodeError, match=r"random \(all\): words of none of the types are O .*leave NOTA"):
             make_sampler(SENTENCES, way=3, shot=1, **nota)
     with pytest.raises(EpisodeError, match=r"K~2K episodes have one K for all types, not shots \[1, 2, 2\]"):
         make_sampler(SENTENCES, way=3, shot=[1, 2, 2])

@@ -49,7 +49,7 @@ class Grades(Problem):
     name = "grades"
     metric = "closeness"
 
-    def sampler(self, pool: Pool, *, way: int, shot: Any, query: int | None = None, seed: int = 0, **more: Any) -> Any:
+    def sampler(self, pool: Pool, *, way: int = 5, shot: Any = 5, query: Any = None, seed: int = 0, **more: Any) -> Any:
         refused = [key for key, value in more.items() if value]
         if refused:
             raise ConfigError(f"{pool}: {', '.join(refused)} of grades have no meaning")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.data.formats.tagged import find_spans
 from hyperproto.episodes.episode import Episode, sentence_offsets, token_classes, token_labels
 from hyperproto.episodes.random import GREEDY, raw_words
+from hyperproto.episodes.sampler import SHOT
 from hyperproto.errors import EpisodeError, unknown_name
+from hyperproto.options import TrainingSamplerOptions, complete
 
 Rule = Literal["toolkit", "appendix"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -45,29 +47,24 @@ class GreedySampler:
     (3, 6, 12)
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        *,
-        way: int,
-        shot: int,
-        query: int,
-        seed: int = 0,
-        rule: Rule = "toolkit",
-        least_spans: int = 0,
-    ) -> None:
+    def __init__(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> None:
+        options = complete(TrainingSamplerOptions, settings)
         self.pool = pool
-        self.way = way
+        self._refuse(options)
+        shot = SHOT if options["shot"] is None else options["shot"]
+        assert isinstance(shot, int)
+        self.way = options["way"]
         self.shot = shot
-        self.query = query
-        self.seed = seed
-        self.rule = rule
+        self.query = max(1, shot) if options["query"] is None else options["query"]
+        self.seed = options["seed"]
+        self.rule = options["rule"] or "toolkit"
+        least_spans = options["least_spans"] or 0
         self._lengths = np.diff(sentence_offsets(pool))
         self._groups = SentenceGroups(pool)
         self._spans = self._groups.supply(len(pool.labels))
         self._eligible: list[int] = np.flatnonzero(self._spans >= least_spans).tolist()
         self._check(least_spans)
-        self._packed = PackedCounts(self._groups.counts, 2 * max(shot, query))
+        self._packed = PackedCounts(self._groups.counts, 2 * max(shot, self.query))
         self.draw(1)  # what cannot be drawn is refused now
 
     def __getitem__(self, i: int) -> Episode:
@@ -120,6 +117,24 @@ class GreedySampler:
 
     def _asked(self) -> str:
         return f"{self.shot}~{2 * self.shot} shots and {self.query}~{2 * self.query} queries"
+
+    def _refuse(self, options: TrainingSamplerOptions) -> None:
+        """Refuse settings that K~2K episodes of sentences do not have."""
+        pool, shot = self.pool, options["shot"]
+        if options["nota_share"] or options["na_rate"]:
+            raise EpisodeError(f"{pool}: words of none of the types are O in every episode here; leave NOTA out")
+        if options["noise_rate"]:
+            raise EpisodeError(
+                f"{pool}: noise_rate {options['noise_rate']} replaces items of one class each, and sentences have many "
+                "words; leave it out"
+            )
+        if options["unlabelled"] or options["distractors"]:
+            raise EpisodeError(f"{pool}: episodes of sentences have no unlabelled items; leave them out")
+        if options["most_shots"] is not None or not isinstance(shot, int | None):
+            given = f"from {shot} to {options['most_shots']}" if isinstance(shot, int | None) else list(shot)
+            raise EpisodeError(f"{pool}: K~2K episodes have one K for all types, not shots {given}; give one number")
+        if options["anchor"] is not None:
+            raise EpisodeError(f"{pool}: episodes of sentences have no anchor class; leave it out")
 
     def _check(self, least_spans: int) -> None:
         pool, groups = self.pool, self._groups

@@ -1,13 +1,14 @@
 """N-way K-shot episodes, with equal or unequal shots, and with queries of none of the classes (NOTA)."""
 
 import math
-from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes.episode import Episode
 from hyperproto.episodes.random import (
+    DISTRACTORS,
     EPISODES,
     NOISE,
     NOISE_ITEMS,
@@ -16,13 +17,14 @@ from hyperproto.episodes.random import (
     SPARE_CLASSES,
     SPARE_ITEMS,
     SPARE_UNLABELLED,
-    STRANGERS,
     UNLABELLED_ITEMS,
     distinct,
     raw_words,
 )
 from hyperproto.errors import EpisodeError
+from hyperproto.options import TrainingSamplerOptions, complete
 
+SHOT, QUERY = 5, 15  # of each class, where none are given
 MOST_QUERIES = 100_000  # of none of the classes, in an episode
 AHEAD = 32  # episodes drawn together when one is asked for
 
@@ -42,8 +44,8 @@ class EpisodeSampler:
     With `most_shots` each class of each episode has a number of examples of its own, from `shot` to `most_shots`, a
     number k with a probability in proportion to 1 / k.
 
-    With `unlabelled` an episode has that many items of each class besides, without a label, and with `strangers` that
-    many of other classes among them; the rest of the episode is the same without them.
+    With `unlabelled` an episode has that many items of each class besides, without a label, and with `distractors`
+    that many of other classes among them; the rest of the episode is the same without them.
 
     With `anchor` every episode holds that class, as its first; the others are random.
 
@@ -53,39 +55,28 @@ class EpisodeSampler:
     (12,)
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        *,
-        way: int,
-        shot: int | Sequence[int],
-        query: int,
-        seed: int = 0,
-        nota_share: float = 0.0,
-        na_rate: int = 0,
-        noise_rate: float = 0.0,
-        unlabelled: int = 0,
-        strangers: int = 0,
-        most_shots: int | None = None,
-        anchor: int | None = None,
-    ) -> None:
-        self.pool = pool
-        self.way = way
+    def __init__(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> None:
+        options = complete(TrainingSamplerOptions, settings)
+        if options["rule"] is not None or options["least_spans"] is not None:
+            raise EpisodeError(f"{pool}: rule and least_spans are of K~2K episodes, for sentences with tagged words")
         if pool.many_units:
             raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
+        self.pool = pool
+        self.way = way = options["way"]
         if way > pool.n_classes:  # before as many of anything are made
             raise EpisodeError(f"{pool}: {way}-way episodes from {pool.n_classes} classes; lower the way")
+        shot = SHOT if options["shot"] is None else options["shot"]
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
-        self.query = query
-        self.seed = seed
-        self.most_shots = most_shots
-        self.anchor = anchor
+        self.query = query = QUERY if options["query"] is None else options["query"]
+        self.seed = options["seed"]
+        self.most_shots = options["most_shots"]
+        self.anchor = options["anchor"]
         self._check()
-        self.nota = nota_count(pool, way=way, query=query, nota_share=nota_share, na_rate=na_rate)
-        self.noise_rate = noise_rate
+        self.nota = nota_count(pool, way, query, options["nota_share"], options["na_rate"])
+        self.noise_rate = options["noise_rate"]
         self._check_noise()
-        self.unlabelled = unlabelled
-        self.strangers = strangers
+        self.unlabelled = options["unlabelled"] or 0
+        self.distractors = options["distractors"]
         self._check_unlabelled()
         self._per_class = self._most + query
         self._members = np.concatenate(pool.members)  # the items, class after class
@@ -128,7 +119,7 @@ class EpisodeSampler:
         if self.nota:
             outside = draw_outside(pool, classes, self.nota, seed=self.seed, start=start)
             query = np.concatenate([query, outside], axis=1)
-        rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.strangers else [None] * count
+        rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.distractors else [None] * count
         return [
             Episode(classes[e], support[e], self._support_y, query[e], self._query_y, rest[e]) for e in range(count)
         ]
@@ -148,7 +139,7 @@ class EpisodeSampler:
         place = np.arange(self._per_class)
         is_support = place < shots[..., None]
         is_query = ~is_support & (place < shots[..., None] + self.query)
-        rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.strangers else [None] * count
+        rest = self._unlabelled(classes, drawn, start) if self.unlabelled or self.distractors else [None] * count
         return [
             Episode(
                 classes[e],
@@ -162,7 +153,7 @@ class EpisodeSampler:
         ]
 
     def _unlabelled(self, classes: IntArray, drawn: IntArray, start: int) -> IntArray:
-        """Items besides those `drawn` (E N, per_class) of each class, and strangers, (E, U)."""
+        """Items besides those `drawn` (E N, per_class) of each class, and distractors, (E, U)."""
         flat, each = classes.reshape(-1), self.unlabelled
         words = raw_words(self.seed, UNLABELLED_ITEMS, start * self.way, len(flat), 2 * each)
         spare = {"seed": self.seed, "spare": SPARE_UNLABELLED, "first_row": start * self.way}
@@ -170,23 +161,24 @@ class EpisodeSampler:
         for taken in np.sort(drawn, axis=1).T:
             place += place >= taken[:, None]  # counted among the others only; now among all
         items: IntArray = self._members[self._starts[flat, None] + place].reshape(len(classes), -1)
-        if not self.strangers:
+        if not self.distractors:
             return items
-        more = draw_outside(self.pool, classes, self.strangers, seed=self.seed, start=start, purpose=STRANGERS)
+        more = draw_outside(self.pool, classes, self.distractors, seed=self.seed, start=start, purpose=DISTRACTORS)
         return np.concatenate([items, more], axis=1)
 
     def _check_unlabelled(self) -> None:
         pool, each = self.pool, self.unlabelled
-        if each < 0 or self.strangers < 0:
-            raise EpisodeError(f"unlabelled {each}, strangers {self.strangers}: numbers of items are at least 0")
-        if self.strangers and self.way >= pool.n_classes:
+        if each < 0 or self.distractors < 0:
+            raise EpisodeError(f"unlabelled {each}, distractors {self.distractors}: numbers of items are at least 0")
+        if self.distractors and self.way >= pool.n_classes:
             raise EpisodeError(
-                f"{pool}: {self.strangers} strangers, but {self.way}-way episodes leave none of its {pool.n_classes} "
-                "classes for them; lower the way"
+                f"{pool}: {self.distractors} distractors, but {self.way}-way episodes leave none of its "
+                f"{pool.n_classes} classes for them; lower the way"
             )
-        if self.strangers and self.nota:
+        if self.distractors and self.nota:
             raise EpisodeError(
-                f"{self.strangers} strangers and queries of none of the classes: an item could be both; leave out one"
+                f"{self.distractors} distractors and queries of none of the classes: an item could be both; leave one "
+                "out"
             )
         used = self._most + self.query
         if each and int(pool.counts.min()) < used + each:
@@ -253,7 +245,7 @@ class EpisodeSampler:
             )
 
 
-def nota_count(pool: Pool, *, way: int, query: int, nota_share: float, na_rate: int) -> int:
+def nota_count(pool: Pool, way: int, query: int, nota_share: float, na_rate: int) -> int:
     """How many NOTA queries an episode gets.
 
     `nota_share` is their share of all queries: the count that comes nearest to it, and at least one. `na_rate` is the

@@ -1,9 +1,10 @@
 """Problems: what is being solved. `pool.problem` names one; each says its sampler and its metric, once."""
 
-from typing import Any
+from typing import Unpack
 
 from hyperproto.data import Pool
 from hyperproto.episodes import Sampler
+from hyperproto.options import TrainingSamplerOptions
 from hyperproto.problems.base import Answers, Measurement, Problem
 from hyperproto.problems.classification import Verdicts, auroc
 from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
@@ -60,6 +61,6 @@ def problem_of(pool: Pool) -> Problem:
     return problem
 
 
-def make_sampler(pool: Pool, **settings: Any) -> Sampler:
+def make_sampler(pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> Sampler:
     """Make the sampler of a pool's problem: K~2K for tagged sentences, N-way K-shot for everything else."""
     return problem_of(pool).sampler(pool, **settings)

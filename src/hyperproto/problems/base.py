@@ -3,15 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from torch import Tensor
 
 from hyperproto.data import Pool
 from hyperproto.episodes import Episode, Sampler
-from hyperproto.episodes.greedy import Rule
 from hyperproto.errors import EpisodeError
 from hyperproto.methods import Task
+from hyperproto.options import TrainingSamplerOptions
 from hyperproto.problems.intervals import FloatArray, mean_interval
 
 
@@ -61,24 +61,8 @@ class Problem(ABC):
     few_items: ClassVar[bool] = False  # whether validation encodes only the items that its episodes draw
 
     @abstractmethod
-    def sampler(
-        self,
-        pool: Pool,
-        *,
-        way: int,
-        shot: int | Sequence[int],
-        query: int | None = None,
-        seed: int = 0,
-        nota_share: float = 0.0,
-        na_rate: int = 0,
-        rule: Rule | None = None,
-        least_spans: int | None = None,
-        noise_rate: float = 0.0,
-        unlabelled: int = 0,
-        strangers: int = 0,
-        most_shots: int | None = None,
-    ) -> Sampler:
-        """Make the sampler of a pool; refuse what has no meaning for it."""
+    def sampler(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> Sampler:
+        """Make the sampler of a pool; refuse settings that it has no use for."""
 
     @abstractmethod
     def measure(self, pool: Pool, episodes: Sequence[Episode], answers: Iterable[Answers], **how: Any) -> Measurement:

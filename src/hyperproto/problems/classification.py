@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes import Episode, EpisodeSampler
-from hyperproto.episodes.greedy import Rule
 from hyperproto.errors import EpisodeError
+from hyperproto.options import TrainingSamplerOptions
 from hyperproto.problems.base import Answers, Measurement, Problem
 from hyperproto.problems.intervals import FloatArray, mean_interval, or_none
 
-QUERIES = 15  # a class, unless said otherwise
 BoolArray = NDArray[np.bool_]
 
 
@@ -27,30 +26,9 @@ class Classification(Problem):
     name = "classification"
     metric = "accuracy"
 
-    def sampler(
-        self,
-        pool: Pool,
-        *,
-        way: int,
-        shot: int | Sequence[int],
-        query: int | None = None,
-        seed: int = 0,
-        nota_share: float = 0.0,
-        na_rate: int = 0,
-        rule: Rule | None = None,
-        least_spans: int | None = None,
-        noise_rate: float = 0.0,
-        unlabelled: int = 0,
-        strangers: int = 0,
-        most_shots: int | None = None,
-    ) -> EpisodeSampler:
-        """Draw 15 queries a class unless `query` says otherwise, and queries of none of the classes if asked to."""
-        if rule is not None or least_spans is not None:
-            raise EpisodeError(f"{pool}: rule and least_spans are of K~2K episodes, for sentences with tagged words")
-        query = QUERIES if query is None else query
-        more: dict[str, Any] = {"nota_share": nota_share, "na_rate": na_rate, "noise_rate": noise_rate}
-        more |= {"unlabelled": unlabelled, "strangers": strangers, "most_shots": most_shots}
-        return EpisodeSampler(pool, way=way, shot=shot, query=query, seed=seed, **more)
+    def sampler(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> EpisodeSampler:
+        """Make a sampler of N-way K-shot episodes."""
+        return EpisodeSampler(pool, **settings)
 
     def measure(
         self,

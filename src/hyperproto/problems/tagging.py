@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 from torch import Tensor
@@ -12,9 +12,9 @@ from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.data.formats.tagged import Spans, find_spans
 from hyperproto.encoders.base import offsets_of
 from hyperproto.episodes import Episode, GreedySampler
-from hyperproto.episodes.greedy import Rule
 from hyperproto.errors import ConfigError, DataError, EpisodeError, unknown_name
 from hyperproto.methods import PAD, Task
+from hyperproto.options import TrainingSamplerOptions
 from hyperproto.problems.base import Answers, Measurement, Problem
 from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
 
@@ -92,48 +92,9 @@ class Tagging(Problem):
     metric = "f1"
     few_items = True
 
-    def sampler(
-        self,
-        pool: Pool,
-        *,
-        way: int,
-        shot: int | Sequence[int],
-        query: int | None = None,
-        seed: int = 0,
-        nota_share: float = 0.0,
-        na_rate: int = 0,
-        rule: Rule | None = None,
-        least_spans: int | None = None,
-        noise_rate: float = 0.0,
-        unlabelled: int = 0,
-        strangers: int = 0,
-        most_shots: int | None = None,
-    ) -> GreedySampler:
-        """Draw as many entities a type in the queries as in the support, as in Few-NERD, unless `query` is given."""
-        if nota_share or na_rate:
-            raise EpisodeError(f"{pool}: what is of none of the types is O here, in every episode; leave NOTA out")
-        if noise_rate:
-            raise EpisodeError(
-                f"{pool}: noise_rate {noise_rate} replaces items of one class each, and sentences have many words; "
-                "leave it out"
-            )
-        if unlabelled or strangers:
-            raise EpisodeError(
-                f"{pool}: sentences with tagged words have no items without a label here; leave them out"
-            )
-        if not isinstance(shot, int) or most_shots is not None:
-            raise EpisodeError(
-                f"{pool}: K~2K episodes have one K for all types, not shots {_said(shot, most_shots)}; give one number"
-            )
-        return GreedySampler(
-            pool,
-            way=way,
-            shot=shot,
-            query=max(1, shot) if query is None else query,
-            seed=seed,
-            rule=rule or "toolkit",
-            least_spans=least_spans or 0,
-        )
+    def sampler(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> GreedySampler:
+        """Make a sampler of K~2K episodes."""
+        return GreedySampler(pool, **settings)
 
     def measure(
         self,
@@ -180,10 +141,6 @@ def _classes(local: Tensor, task: Task, pool: Pool) -> IntArray:
     real = task.query_y != PAD
     classes: IntArray = task.classes.gather(1, local.clamp(min=0))[real].cpu().numpy()
     return np.where(classes == pool.outside_row, OUTSIDE, classes)
-
-
-def _said(shot: int | Sequence[int], most_shots: int | None) -> str:
-    return str(list(shot)) if not isinstance(shot, int) else f"from {shot} to {most_shots}"
 
 
 def span_counts(
