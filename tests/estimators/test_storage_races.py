@@ -111,16 +111,16 @@ def test_a_class_that_is_taken_away_meanwhile_is_not_brought_back(
     x, y = blobs((4, 4))
     HypersphereClassifier().fit(x, y).save(tmp_path)
     table = write_table(tmp_path / "more.jsonl", "b", x[:1])
-    from hyperproto.estimators import examples
+    from hyperproto.api import files
 
-    read: Any = vars(examples)["read_examples"]
+    read: Any = vars(files)["read_examples"]
 
     def removed_meanwhile(*arguments: Any) -> Any:
         found = read(*arguments)
         HypersphereClassifier.load(tmp_path).remove_class("b").save(tmp_path)
         return found
 
-    monkeypatch.setattr(examples, "read_examples", removed_meanwhile)
+    monkeypatch.setattr(files, "read_examples", removed_meanwhile)
     with pytest.raises(DataError, match="class 'b' was taken away while the examples were read"):
         hyperproto.add(tmp_path, table)
     assert hyperproto.load_classifier(tmp_path).classes_.tolist() == ["a"]
