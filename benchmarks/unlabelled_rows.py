@@ -7,8 +7,8 @@ the centres, and the shares times the rows.
 import numpy as np
 
 from benchmarks.measure import Measurement, in_turns
-from hyperproto.regions import Sphere
-from hyperproto.regions.known import ROUNDS
+from hyperproto.regions import Evidence, Sphere
+from hyperproto.regions.evidence import ROUNDS
 
 TARGET = 1.5
 
@@ -27,7 +27,7 @@ def unlabelled_rows(quick: bool) -> list[Measurement]:
     left, right = np.ones((dim, rank), np.float32), np.ones((rank, dim), np.float32)
 
     def ours() -> None:
-        Sphere.fit(support, labels, way, names=names, unlabelled=rows)
+        Sphere.fit(support, labels, way, evidence=Evidence(names=names, unlabelled=rows))
 
     def products() -> None:
         whitened = rows + (rows @ left) @ right

@@ -12,7 +12,7 @@ from torch import Tensor
 from hyperproto.methods import Task
 from hyperproto.methods.hyperproto import HyperProto
 from hyperproto.regions import ClassStatistics
-from hyperproto.regions.bayes import leave_one_out
+from hyperproto.regions.bayes import left_out_scatter
 
 
 class Predictive(HyperProto):
@@ -31,7 +31,7 @@ class Predictive(HyperProto):
         task = self.placed(task)
         sphere = self.fitted(task)
         stats = ClassStatistics.of(task.support, task.support_y, task.way)
-        left_out = leave_one_out(stats, sphere.whiten, sphere.gain)  # type: ignore[arg-type]
+        left_out = left_out_scatter(stats, sphere.whiten, sphere.gain)  # type: ignore[arg-type]
         number = torch.where(stats.count > 1, stats.count, 0.0).sum(-1).clamp(min=1)
         mean, square = stats.sum(left_out) / number, stats.sum(left_out**2) / number
         variation = ((square - mean**2) / mean.clamp(min=1e-12) ** 2).clamp(min=1e-6)  # (B,) cv^2

@@ -21,7 +21,7 @@ from hyperproto.encoders import FeatureTransform
 from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.regions import PRIOR_RATIO, ClassStatistics
-from hyperproto.regions.bayes import leave_one_out, measured_ratio, moment_ratio
+from hyperproto.regions.bayes import left_out_scatter, measured_ratio, moment_ratio
 from hyperproto.regions.statistics import ExampleStatistics
 from hyperproto.regions.whitening import within_class_whitening
 from hyperproto.reports.result_files import write_results
@@ -69,7 +69,7 @@ def whitened_ratio(stats: ExampleStatistics) -> torch.Tensor:
     dof = (stats.count - 1).clamp(min=0).sum(-1).clamp(min=1)
     whiten, gain = within_class_whitening(stats.weighted_residual, stats.squares.sum(-1) / dof, dof, stats.scattered)
     several = torch.where(stats.count > 1, stats.count, 0.0).sum(-1).clamp(min=1)
-    scatter = stats.sum(leave_one_out(stats, whiten, gain)) / several
+    scatter = stats.sum(left_out_scatter(stats, whiten, gain)) / several
     filled, start = (stats.count > 0).sum(-1), torch.full_like(scatter, PRIOR_RATIO)
     found: torch.Tensor = moment_ratio(whiten(stats.mean), stats.count, scatter, filled, start, least=1e-6, most=1e6)
     return found

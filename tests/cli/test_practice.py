@@ -399,7 +399,7 @@ def test_folders_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert paths.startswith("class02\t")
     run("fit", "photos/", "--out", "informed", "--unlabelled", "photos/class00")
     informed: Any = load_classifier("informed").region_
-    assert informed.knowledge.clusters.worth[0] > 0
+    assert informed.evidence.clusters.weight[0] > 0
     write_tree(tmp_path / "more", class_folders(1, 2, prefix="new"))
     with pytest.raises(DataError, match=r"more/new00: there is no class 'new00'.*--new-classes"):
         run("add", "model", "more")

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError
 from hyperproto.regions import ClassStatistics, Sphere
-from hyperproto.regions.bayes import effective_count, fit_bayes
+from hyperproto.regions.bayes import effective_counts, fit_bayes
 from tests.equations.references import reference
 
 
-def naive_bayes(x: Any, y: Any, worth: Any = None) -> Any:
+def naive_bayes(x: Any, y: Any, effective: Any = None) -> Any:
     """Return centres, radii, A, v, k and extents, for labels 0 to N - 1 that all occur."""
     size, dim = x.shape
     way = y.max() + 1
     shots = [int((y == n).sum()) for n in range(way)]
-    worth = shots if worth is None else worth  # independent examples that those of a class are worth
+    effective = shots if effective is None else effective  # independent examples that those of a class are effective
     mean = [x[y == n].mean(0) for n in range(way)]
     r = [x[i] - mean[y[i]] for i in range(size)]
     dof = size - way
@@ -50,18 +50,18 @@ def naive_bayes(x: Any, y: Any, worth: Any = None) -> Any:
     ratio, eps = 4.0, [0.0] * way
     if known:
         for _ in range(5):
-            w = [k / (k + ratio) for k in worth]
+            w = [k / (k + ratio) for k in effective]
             middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
             spread = sum(w[n] * sum((z[n] - middle) ** 2) for n in range(way))
-            noise = v * sum(w[n] / worth[n] * (1 - w[n] / sum(w)) for n in range(way))
+            noise = v * sum(w[n] / effective[n] * (1 - w[n] / sum(w)) for n in range(way))
             between = (spread - noise) / (sum(w) - sum(a * a for a in w) / sum(w))
             ratio = min(max(v / max(between, 1e-12), 0.25), 16.0)
         ratio = math.exp(((way - 1) * math.log(ratio) + 4 * math.log(4)) / (way - 1 + 4))
-        eps = [(k - 1) / (k + 15) * (own[n] - v) / k for n, k in enumerate(worth)]
-    w = [k / (k + ratio) for k in worth]
+        eps = [(k - 1) / (k + 15) * (own[n] - v) / k for n, k in enumerate(effective)]
+    w = [k / (k + ratio) for k in effective]
     middle = sum(w[n] * z[n] for n in range(way)) / sum(w)
     centers = np.array([middle + w[n] * (z[n] - middle) for n in range(way)])
-    extents = [math.sqrt(own[n] * (1 + 1 / (worth[n] + ratio))) for n in range(way)]
+    extents = [math.sqrt(own[n] * (1 + 1 / (effective[n] + ratio))) for n in range(way)]
     return centers, np.array(eps), whiten, v if known else 0.0, ratio, np.array(extents)
 
 
@@ -102,40 +102,40 @@ def test_bayes_is_the_formula(case: Any) -> None:
     assert apart(plain.measure(q) ** 2, np.maximum(expected, 0)) < 1e-9
 
 
-def naive_worth(y: Any, groups: Any, correlation: Any) -> Any:
+def naive_effective_count(y: Any, groups: Any, correlation: Any) -> Any:
     """Each class in each group counts for m / (1 + (m - 1) r)."""
-    worth = [0.0] * (y.max() + 1)
-    for n in range(len(worth)):
+    effective = [0.0] * (y.max() + 1)
+    for n in range(len(effective)):
         for group in set(groups.tolist()):
             m = sum(1 for label, own in zip(y, groups, strict=True) if label == n and own == group)
-            worth[n] += m / (1 + (m - 1) * correlation) if m else 0.0
-    return worth
+            effective[n] += m / (1 + (m - 1) * correlation) if m else 0.0
+    return effective
 
 
 @settings(deadline=None, max_examples=100)
 @given(supports(), st.sampled_from([0.0, 0.2, 1.0]), st.integers(1, 4), st.integers(0, 100))
-def test_examples_of_one_group_are_believed_less(case: Any, correlation: Any, n_groups: Any, seed: int) -> None:
+def test_correlated_examples_count_for_less(case: Any, correlation: Any, n_groups: Any, seed: int) -> None:
     x, y = case
     groups = np.random.default_rng(seed).integers(0, n_groups, len(y))
-    worth = naive_worth(y, groups, correlation)
+    effective = naive_effective_count(y, groups, correlation)
     sphere = Sphere.fit(x, y, y.max() + 1, groups=groups, correlation=correlation)
-    centers, eps, _, v, ratio, extents = naive_bayes(x, y, worth)
+    centers, eps, _, v, ratio, extents = naive_bayes(x, y, effective)
     assert apart(sphere.center, centers) < 1e-9
     assert apart(sphere.bias_radius, eps) < 1e-9
     assert apart(sphere.scatter, v) < 1e-9
     assert apart(sphere.ratio, ratio) < 1e-9
     assert apart(sphere.extent_radius**2, extents**2) < 1e-9
     way = y.max() + 1
-    count = effective_count((y[:, None] == np.arange(way)).astype(float), groups, correlation)
-    assert apart(count, np.array(worth)) < 1e-12
+    count = effective_counts((y[:, None] == np.arange(way)).astype(float), groups, correlation)
+    assert apart(count, np.array(effective)) < 1e-12
     if correlation == 0.0:
         assert apart(count, np.bincount(y)) < 1e-12
     if correlation == 1.0:  # as many examples as there are groups that have one
         assert count.tolist() == pytest.approx([len(set(groups[y == n].tolist())) for n in range(way)])
 
 
-def test_only_bayes_asks_how_far_examples_are_believed(rng: np.random.Generator) -> None:
-    with pytest.raises(ConfigError, match="only the fit mode 'bayes' asks how far examples are to be believed; 'unbi"):
+def test_only_bayes_takes_the_correlation_of_examples(rng: np.random.Generator) -> None:
+    with pytest.raises(ConfigError, match="only the fit mode 'bayes' takes the correlation of examples; 'unbiased' d"):
         Sphere.fit(
             rng.normal(size=(4, 2)), np.array([0, 0, 1, 1]), 2, mode="unbiased", groups=np.arange(4), correlation=0.5
         )

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.regions import ClosedForm, Sphere, known
+from hyperproto.regions import ClosedForm, Evidence, Sphere, bayes, evidence
 from hyperproto.regions.bayes import fit_bayes
-from hyperproto.regions.known import fit_known
+from hyperproto.regions.evidence import fit_with_evidence
 from hyperproto.regions.left_out import LeftOut, left_out_measures
 from hyperproto.regions.statistics import ClassStatistics, FlatStatistics, moments_of
 from tests.equations.references import reference
@@ -52,7 +52,7 @@ def naive_ratio(z: Any, count: Any, p: Any, v: float) -> Any:
     return math.exp(((len(z) - 1) * math.log(k) + 4 * math.log(4)) / (len(z) - 1 + 4))
 
 
-def naive_known(x: Any, y: Any, way: int, names: Any, named: Any, rows: Any) -> Any:
+def naive_fit(x: Any, y: Any, way: int, names: Any, named: Any, rows: Any) -> Any:
     """Return centres, radii, A, v, k, g and what clusters are worth."""
     dim = x.shape[1]
     count = [int((y == n).sum()) for n in range(way)]
@@ -122,27 +122,32 @@ def unit(x: Any) -> Any:
 
 def fitted(case: Any) -> Any:
     x, y, way, names, named, rows = case
-    return fit_known(ClassStatistics.of(x, y, way), names=names, named=named, unlabelled=rows)
+    return fit_with_evidence(ClassStatistics.of(x, y, way), evidence=Evidence(names, named, rows))
+
+
+def spread_of(names: Any) -> float:
+    """How far names differ; where they do not, g means nothing."""
+    return 0.0 if names is None else np.abs(names - names[:1]).max()
 
 
 def assert_is(case: Any, expected: Any, tolerance: float = 1e-9) -> None:
-    fit, knowledge = fitted(case)
+    fit, found = fitted(case)
     centers, eps, whiten, v, k, g, worth = expected
     assert apart(fit.whiten(np.eye(case[0].shape[1])), whiten) < tolerance
     assert apart(fit.ratio, k) < tolerance
     assert apart(fit.scatter, v) < tolerance
-    said = np.abs(knowledge.names - knowledge.names[:1]).max()  # where names do not differ, g means nothing
-    assert apart(said * knowledge.strength, said * g) < tolerance
+    said = spread_of(found.names)
+    assert apart(said * found.name_weight, said * g) < tolerance
     assert apart(fit.bias_radius, eps) < tolerance
-    if knowledge.clusters is not None:
-        assert apart(knowledge.clusters.worth, np.array(worth)) < tolerance
+    if found.clusters is not None:
+        assert apart(found.clusters.weight, np.array(worth)) < tolerance
     assert apart(fit.center, centers) < tolerance
 
 
 @settings(deadline=None, max_examples=100)
 @given(cases())
 def test_it_is_the_formula(case: Any) -> None:
-    assert_is(case, naive_known(*case))
+    assert_is(case, naive_fit(*case))
 
 
 @pytest.mark.data
@@ -159,11 +164,11 @@ def test_it_is_the_shared_reference() -> None:
             return
         _, weights, bias, scatter, ratio, strength = shared.fit(x, y, by_label, rows)
         names, named = (None, None) if names is None else (names[classes], named[classes])
-        fit, knowledge = fitted((x, np.searchsorted(classes, y), len(classes), names, named, rows))
+        fit, found = fitted((x, np.searchsorted(classes, y), len(classes), names, named, rows))
         form = Sphere(**vars(fit)).linear()
-        said = np.abs(knowledge.names - knowledge.names[:1]).max()
-        found = form.weights, form.bias, fit.scatter, fit.ratio, said * knowledge.strength
-        for ours, theirs in zip(found, (weights, bias, scatter, ratio, said * strength), strict=True):
+        said = spread_of(found.names)
+        parts = form.weights, form.bias, fit.scatter, fit.ratio, said * found.name_weight
+        for ours, theirs in zip(parts, (weights, bias, scatter, ratio, said * strength), strict=True):
             assert apart(ours, theirs) < 1e-9
 
     check()
@@ -188,7 +193,7 @@ def test_the_order_of_classes_and_rows_is_nothing(case: Any, random: Any) -> Non
     (one, known_one), (other, known_other) = fitted(case), fitted(again)
     assert apart(other.center, one.center[order]) < 1e-7
     assert apart(other.ratio, one.ratio) < 1e-9
-    assert apart(known_other.strength, known_one.strength) < 1e-7
+    assert apart(known_other.name_weight, known_one.name_weight) < 1e-7
 
 
 def five(rng: np.random.Generator, shots: Any = (1, 2, 5, 3, 8), dim: int = 20) -> Any:
@@ -204,12 +209,12 @@ def five(rng: np.random.Generator, shots: Any = (1, 2, 5, 3, 8), dim: int = 20) 
 def test_without_names_and_rows_it_is_bayes_to_the_last_bit(rng: np.random.Generator, shots: Any) -> None:
     x, y, way, *_ = five(rng, shots)
     plain = fit_bayes(ClassStatistics.of(x, y, way))
-    fit, knowledge = fit_known(ClassStatistics.of(x, y, way))
+    fit, found = fit_with_evidence(ClassStatistics.of(x, y, way))
     for name in ("center", "bias_radius", "extent_radius", "scatter", "ratio", "gain"):
         assert np.array_equal(getattr(fit, name), getattr(plain, name)), name
-    assert knowledge.strength == 0
-    assert knowledge.clusters is None
-    assert Sphere.fit(x, y, way).knowledge is None
+    assert found.name_weight == 0
+    assert found.clusters is None
+    assert not Sphere.fit(x, y, way).evidence
 
 
 def test_names_that_say_nothing_leave_bayes(rng: np.random.Generator) -> None:
@@ -220,7 +225,7 @@ def test_names_that_say_nothing_leave_bayes(rng: np.random.Generator) -> None:
         fit, _ = fitted((x, y, way, same, named, None))
         assert apart(fit.center, plain.center) < 1e-9
         assert apart(fit.ratio, plain.ratio) < 1e-9
-    assert fitted((x, y, way, -names, None, None))[1].strength == 0  # never to the other side
+    assert fitted((x, y, way, -names, None, None))[1].name_weight == 0  # never to the other side
 
 
 def test_the_origin_and_the_scale_of_names_drop_out(rng: np.random.Generator) -> None:
@@ -231,13 +236,13 @@ def test_the_origin_and_the_scale_of_names_drop_out(rng: np.random.Generator) ->
     assert apart(moved[0].center, plain[0].center) < 1e-7
     scaled = fitted((x, y, way, 3 * names, named, rows))
     assert apart(scaled[0].center, plain[0].center) < 0.05
-    assert scaled[1].strength * 3 == pytest.approx(float(plain[1].strength), rel=0.1)
+    assert scaled[1].name_weight * 3 == pytest.approx(float(plain[1].name_weight), rel=0.1)
 
 
 def test_a_class_without_examples_lies_where_its_name_says(rng: np.random.Generator) -> None:
     x, y, way, names, named, _ = five(rng, (0, 2, 5, 3, 8))
-    fit, knowledge = fitted((x, y, way, names, named, None))
-    g, w = float(knowledge.strength), np.bincount(y) / (np.bincount(y) + float(fit.ratio))
+    fit, found = fitted((x, y, way, names, named, None))
+    g, w = float(found.name_weight), np.bincount(y) / (np.bincount(y) + float(fit.ratio))
     z = np.array([x[y == n].mean(0) if n else np.zeros(20) for n in range(way)])
     m = w @ (z - g * names) / w.sum()
     assert apart(fit.center[0], fit.whiten(m + g * names[0])) < 1e-9
@@ -250,35 +255,35 @@ def test_a_class_without_examples_lies_where_its_name_says(rng: np.random.Genera
 def test_no_examples_at_all_is_cosine_to_the_names(rng: np.random.Generator) -> None:
     names, q = unit(rng.normal(size=(6, 20))), unit(rng.normal(size=(50, 20)))
     x, y = np.empty((0, 20)), np.empty(0, int)
-    sphere = Sphere.fit(x, y, 6, names=names)
+    sphere = Sphere.fit(x, y, 6, evidence=Evidence(names))
     assert (sphere.measure(q).argmin(1) == (q @ names.T).argmax(1)).all()
-    assert sphere.knowledge is not None
-    assert sphere.knowledge.strength == 0.25
+    assert sphere.evidence
+    assert sphere.evidence.name_weight == 0.25
     rows = unit(np.repeat(names, 20, axis=0) + 0.2 * rng.normal(size=(120, 20)))
-    learnt = Sphere.fit(x, y, 6, names=names, unlabelled=rows)
+    learnt = Sphere.fit(x, y, 6, evidence=Evidence(names, unlabelled=rows))
     assert (learnt.measure(rows).argmin(1) == np.repeat(np.arange(6), 20)).mean() > 0.9
 
 
 def test_a_large_ratio_leaves_the_names_alone(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, way, names, named, rows = five(rng)
-    for owner in ("known.LEAST_RATIO", "known.MOST_RATIO"):
-        monkeypatch.setattr(f"hyperproto.regions.{owner}", 1e9)
-    fit, knowledge = fit_known(ClassStatistics.of(x, y, way), 1e9, names=names)
+    for name in ("LEAST_RATIO", "MOST_RATIO"):
+        monkeypatch.setattr(bayes, name, 1e9)
+    fit, found = fit_with_evidence(ClassStatistics.of(x, y, way), 1e9, evidence=Evidence(names))
     between = fit.center - fit.center.mean(0)
-    assert apart(between, knowledge.strength * fit.whiten(names - names.mean(0))) < 1e-6
+    assert apart(between, found.name_weight * fit.whiten(names - names.mean(0))) < 1e-6
     monkeypatch.undo()
-    monkeypatch.setattr(known, "WORTH", 1e-9)  # no row is worth anything
+    monkeypatch.setattr(evidence, "MOST_WEIGHT", 1e-9)
     without = fitted((x, y, way, names, named, None))[0]
     assert apart(fitted((x, y, way, names, named, rows))[0].center, without.center) < 1e-6
 
 
 def test_a_thousand_times_more_rows_never_drown_the_labels(rng: np.random.Generator) -> None:
     x, y, way, names, named, rows = five(rng)
-    worth = fitted((x, y, way, names, named, np.tile(rows, (1000, 1))))[1].clusters.worth
-    assert (worth < 8).all()
+    weight = fitted((x, y, way, names, named, np.tile(rows, (1000, 1))))[1].clusters.weight
+    assert (weight < 8).all()
     absent = five(rng, (3, 3, 3, 3, 3))
     lacking = fitted((*absent[:5], absent[5][:2]))[1].clusters
-    assert lacking.worth.min() < 0.1 * 8  # what no row is of gains nothing
+    assert lacking.weight.min() < 0.1 * 8  # what no row is of gains nothing
 
 
 def test_float32_rows_give_the_same_to_their_precision(rng: np.random.Generator) -> None:
@@ -287,35 +292,35 @@ def test_float32_rows_give_the_same_to_their_precision(rng: np.random.Generator)
     single, known_single = fitted((*case[:5], case[5].astype(np.float32)))
     assert single.center.dtype == np.float64
     assert apart(single.center, exact.center) < 1e-4
-    assert apart(known_single.clusters.worth, known_exact.clusters.worth) < 1e-3
+    assert apart(known_single.clusters.weight, known_exact.clusters.weight) < 1e-3
 
 
 def test_blocks_change_nothing(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     case = five(rng)
     whole = fitted(case)[0].center
-    monkeypatch.setattr(known, "BLOCK", 1)
-    monkeypatch.setattr(known, "LEAST_ROWS", 7)
+    monkeypatch.setattr(evidence, "BLOCK", 1)
+    monkeypatch.setattr(evidence, "LEAST_ROWS", 7)
     sizes = []
-    call = known.Shares.__call__
+    call = evidence.Responsibilities.__call__
 
     def noted(self: Any, rows: Any, length: Any) -> Any:
         sizes.append(len(rows))
         return call(self, rows, length)
 
-    monkeypatch.setattr(known.Shares, "__call__", noted)
+    monkeypatch.setattr(evidence.Responsibilities, "__call__", noted)
     assert apart(fitted(case)[0].center, whole) < 1e-9
     assert max(sizes) == 7
 
 
 def test_clusters_stand_for_their_rows(rng: np.random.Generator) -> None:
     x, y, way, names, named, rows = five(rng)
-    fit, knowledge = fitted((x, y, way, names, named, rows))
+    fit, found = fitted((x, y, way, names, named, rows))
     stats = ClassStatistics.of(x, y, way)
-    again, same = fit_known(stats, names=names, named=named, clusters=knowledge.clusters)
+    again, same = fit_with_evidence(stats, evidence=Evidence(names, named, clusters=found.clusters))
     assert apart(again.center, fit.center) < 1e-9
     assert apart(again.extent_radius, fit.extent_radius) < 1e-9
-    assert apart(same.scatter, knowledge.scatter) < 1e-9
-    raw = knowledge.center(stats.mean, stats.count, fit.ratio)
+    assert apart(same.scatter, found.scatter) < 1e-9
+    raw = found.center(stats.mean, stats.count, fit.ratio)
     assert apart(fit.whiten(raw), fit.center) < 1e-9
 
 
@@ -324,13 +329,11 @@ def test_leaving_out_is_fitting_again_with_what_all_estimate_together(rng: np.ra
     """k, g and the gain of the whitening are those of the fit to all; clusters without their rows take no part."""
     x, y, way, names, named, rows = five(rng, (4, 2, 5, 3, 0))
     stats = FlatStatistics.of(x, y, np.ones(len(y)), moments_of(x, y, None, way))
-    options = {"names": names, "named": named}
-    if clusters:
-        options["clusters"] = fitted((x, y, way, names, named, rows))[1].clusters
-    form = ClosedForm(Sphere, "bayes", options)
+    summary = fitted((x, y, way, names, named, rows))[1].clusters if clusters else None
+    form = ClosedForm(Sphere, "bayes", {"evidence": Evidence(names, named, clusters=summary)})
     sphere: Any = form.fit(stats)
     found = left_out_measures(LeftOut(stats), sphere, form, np.arange(len(y)))
-    k, b, prior = float(sphere.ratio), float(sphere.gain), float(sphere.knowledge.strength) * names
+    k, b, prior = float(sphere.ratio), float(sphere.gain), float(sphere.evidence.name_weight) * names
     full = np.bincount(y, minlength=way)
     excess = sphere.bias_radius * full * (full + 15) / np.maximum(full - 1, 1)
     for i in range(len(y)):
@@ -357,7 +360,7 @@ def test_novelty_of_what_is_far_from_every_class(rng: np.random.Generator) -> No
     for shots in ([0, 0, 0, 0], [1, 1, 1, 1], [4, 4, 4, 0]):
         y = np.repeat(np.arange(4), shots)
         x = place[y] + 0.3 * rng.normal(size=(len(y), 12))
-        sphere = Sphere.fit(x, y, 4, names=place, unlabelled=rows)
+        sphere = Sphere.fit(x, y, 4, evidence=Evidence(place, unlabelled=rows))
         novelty = sphere.novelty(np.concatenate([rows, stranger]), np.array(shots, float))
         assert np.isfinite(novelty).all()
         assert (novelty[-1] > novelty[:-1]).all()
@@ -366,12 +369,12 @@ def test_novelty_of_what_is_far_from_every_class(rng: np.random.Generator) -> No
 def test_what_does_not_fit_is_refused(rng: np.random.Generator) -> None:
     x, y, way, names, _, rows = five(rng)
     with pytest.raises(DataError, match=r"names have shape \(4, 20\); the classes need \(5, 20\): one vector a class"):
-        Sphere.fit(x, y, way, names=names[:4])
+        Sphere.fit(x, y, way, evidence=Evidence(names[:4]))
     with pytest.raises(DataError, match=r"named has shape \(4,\); the classes need \(5,\): one truth value a class"):
-        Sphere.fit(x, y, way, names=names, named=np.ones(4, bool))
+        Sphere.fit(x, y, way, evidence=Evidence(names, np.ones(4, bool)))
     with pytest.raises(DataError, match=r"unlabelled rows have shape \(80, 19\); they need \('U', 20\)"):
-        Sphere.fit(x, y, way, unlabelled=rows[:, 1:])
+        Sphere.fit(x, y, way, evidence=Evidence(unlabelled=rows[:, 1:]))
     with pytest.raises(ConfigError, match="unlabelled rows and refine go with the squared measure; use squared=True"):
-        Sphere.fit(x, y, way, squared=False, unlabelled=rows)
+        Sphere.fit(x, y, way, squared=False, evidence=Evidence(unlabelled=rows))
     with pytest.raises(ConfigError, match="names and unlabelled rows are for the fit mode 'bayes'; 'paper' cannot"):
-        Sphere.fit(x, y, way, mode="paper", unlabelled=rows)
+        Sphere.fit(x, y, way, mode="paper", evidence=Evidence(unlabelled=rows))

@@ -9,23 +9,25 @@ import pytest
 from hypothesis import given, settings
 
 from hyperproto.errors import ConfigError
-from hyperproto.regions import ClosedForm, Sphere, left_out, refined
-from hyperproto.regions.known import near
+from hyperproto.heads import RefinedForm, softmax
+from hyperproto.regions import ClassStatistics, ClosedForm, Evidence, Sphere, left_out
+from hyperproto.regions.evidence import predictive_scale
 from hyperproto.regions.left_out import LeftOut, left_out_measures
 from hyperproto.regions.statistics import FlatStatistics, moments_of
 from tests.equations.references import reference
-from tests.equations.test_known_equation import cases, five, unit
+from tests.equations.test_evidence_equation import cases, five, unit
 
 
-def fitted(case: Any, **options: Any) -> Any:
+def fitted(case: Any, refine: bool = False) -> Any:
     x, y, way, names, named, rows = case
-    return Sphere.fit(x, y, way, names=names, named=named, unlabelled=rows, **options)
+    form = (RefinedForm if refine else ClosedForm)(Sphere, "bayes", {"evidence": Evidence(names, named, rows)})
+    return form.fit(ClassStatistics.of(x, y, way))
 
 
 def scale_of(sphere: Any, y: Any, way: int) -> float:
     """2 / T = 20 / (v s)."""
-    believed = sphere.knowledge.believed(np.bincount(y, minlength=way).astype(float))
-    return 20 / (float(sphere.knowledge.scatter) * float(near(believed, sphere.ratio)))
+    count = sphere.evidence.posterior_count(np.bincount(y, minlength=way).astype(float))
+    return 20 / (float(sphere.evidence.scatter) * float(predictive_scale(count, sphere.ratio)))
 
 
 def head_of(sphere: Any, scale: float, middle: Any) -> Any:
@@ -34,7 +36,7 @@ def head_of(sphere: Any, scale: float, middle: Any) -> Any:
     return w, scale / 2 * (sphere.bias_radius - (sphere.center**2).sum(1)) + middle @ w
 
 
-def softmax(scores: Any) -> Any:
+def naive_softmax(scores: Any) -> Any:
     power = [math.exp(score - max(scores)) for score in scores]
     return np.array(power) / sum(power)
 
@@ -45,22 +47,22 @@ def naive_loss(w: Any, b: Any, rows: Any, target: Any, start: Any, hold: float) 
     loss = hold / 2 * (((w - start[0]) ** 2).sum() + ((b - start[1]) ** 2).sum())
     for row, wanted in zip(rows, target, strict=True):
         scores = [row @ w[:, n] + b[n] + math.log(max(mass[n], 1e-6) / np.mean(mass)) for n in range(way)]
-        loss -= sum(wanted[n] * math.log(softmax(scores)[n]) for n in range(way) if wanted[n] > 0)
+        loss -= sum(wanted[n] * math.log(naive_softmax(scores)[n]) for n in range(way) if wanted[n] > 0)
     return loss
 
 
 def naive_shares(sphere: Any, y: Any, way: int, u: Any) -> Any:
-    """Under the final centres, the stranger's left out."""
-    knowledge = sphere.knowledge
-    s = float(near(knowledge.believed(np.bincount(y, minlength=way).astype(float)), sphere.ratio))
-    d, v, s0 = float(knowledge.clusters.dim), float(knowledge.scatter), 1 + 1 / float(knowledge.loose)
-    found = []
+    """Responsibilities under the final centres, without that of the background."""
+    found = sphere.evidence
+    s = float(predictive_scale(found.posterior_count(np.bincount(y, minlength=way).astype(float)), sphere.ratio))
+    d, v, s0 = float(found.clusters.dim), float(found.scatter), 1 + 1 / float(found.common_ratio)
+    shares = []
     for row in u:
         away = [((row - c) ** 2).sum() - eps for c, eps in zip(sphere.center, sphere.bias_radius, strict=True)]
         log = [-d / 2 * (each / (v * s) + math.log(s)) for each in away]
         log.append(-d / 2 * (((row - sphere.center.mean(0)) ** 2).sum() / (v * s0) + math.log(s0)))
-        found.append(softmax(log)[:-1])
-    return np.array(found)
+        shares.append(naive_softmax(log)[:-1])
+    return np.array(shares)
 
 
 @pytest.mark.parametrize("shots", [(1, 2, 3, 2, 4), (0, 1, 4, 2, 1), (1, 1, 1, 1, 1)])
@@ -69,13 +71,13 @@ def test_it_is_the_optimum_of_the_loss(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, shots: Any, has_rows: bool
 ) -> None:
     """With steps enough; twenty, as the reference takes, stop on the way."""
-    monkeypatch.setattr(refined, "STEPS", 2000)
+    monkeypatch.setattr(softmax, "STEPS", 2000)
     x, y, way, names, named, rows = five(rng, shots, dim=6)
     rows = rows[:25] if has_rows else None
     plain, sphere = (fitted((x, y, way, names, named, rows), refine=refine) for refine in (False, True))
     f, u = sphere.whiten(x), sphere.whiten(rows) if has_rows else np.empty((0, 6))
     scale, middle = scale_of(plain, y, way), (u if has_rows else f).mean(0)
-    v, count = float(plain.knowledge.scatter), np.bincount(y, minlength=way).astype(float)
+    v, count = float(plain.evidence.scatter), np.bincount(y, minlength=way).astype(float)
     s = 20 / (v * scale)
     hold = v * s * s * float(plain.ratio) / 20
     start: Any = head_of(plain, scale, middle)
@@ -83,17 +85,17 @@ def test_it_is_the_optimum_of_the_loss(
     every = f - middle
     if has_rows:
         with monkeypatch.context() as patch:
-            patch.setattr(refined.Regression, "_targets", lambda *_: np.zeros((25, way)))  # the first stage, once more
+            patch.setattr(softmax, "_targets", lambda *_: np.zeros((25, way)))  # the first stage, once more
             first = head_of(fitted((x, y, way, names, named, rows), refine=True), scale, middle)
         shares = naive_shares(plain, y, way, u)
-        believed = plain.knowledge.believed(count)
-        trust = count.mean() / (believed + float(plain.ratio)).mean()
-        sharp = float(plain.knowledge.clusters.dim) / 20
+        total = plain.evidence.posterior_count(count)
+        label_weight = count.mean() / (total + float(plain.ratio)).mean()
+        sharp = float(plain.evidence.clusters.dim) / 20
         own = [
-            share.sum() * softmax(sharp * (row @ first[0] + first[1]))
+            share.sum() * naive_softmax(sharp * (row @ first[0] + first[1]))
             for row, share in zip(u - middle, shares, strict=True)
         ]
-        soft = trust * np.array(own) + (1 - trust) * shares
+        soft = label_weight * np.array(own) + (1 - label_weight) * shares
         size = soft.sum(0)
         target, every = (
             np.concatenate([target, soft * 50 / (size + size.mean() + 50)]),
@@ -125,7 +127,7 @@ def test_it_is_the_shared_reference_in_float64() -> None:
         sphere = fitted(case, refine=True)
         form = sphere.linear()
         differ = rows is not None and (rows != rows[0]).any()
-        moved = float(sphere.knowledge.scatter) > 0 and (len(y) or differ)  # else there is nothing to refine by
+        moved = float(sphere.evidence.scatter) > 0 and (len(y) or differ)  # else there is nothing to refine by
         scale = scale_of(sphere, y, way) / 2 if moved else 1.0
         np.testing.assert_allclose(scale * form.weights, weights, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(scale * form.bias, bias, rtol=1e-6, atol=1e-6)
@@ -139,7 +141,7 @@ def test_float32_rows_give_the_same_probabilities(rng: np.random.Generator) -> N
     exact = fitted((x, y, way, names, named, rows), refine=True)
     single = fitted((x, y, way, names, named, rows.astype(np.float32)), refine=True)
     scale = scale_of(exact, y, way) / 2
-    one, other = (np.array([softmax(-scale * row) for row in sphere.measure(q)]) for sphere in (exact, single))
+    one, other = (np.array([naive_softmax(-scale * row) for row in sphere.measure(q)]) for sphere in (exact, single))
     assert np.abs(one - other).max() < 1e-3
     assert (one.argmax(1) == other.argmax(1)).all()
 
@@ -153,29 +155,27 @@ def test_it_learns_from_errors_of_the_closed_form(rng: np.random.Generator) -> N
     test_y = np.repeat([0, 1, 2], 400)
     test = place[test_y] + 0.25 * rng.normal(size=(1200, 8))
     x[y == 0, 0] += 2.0 * (rng.random(40) < 0.3)  # a long tail moves the mean away
-    plain, sharper = (Sphere.fit(x, y, 3, refine=refine) for refine in (False, True))
+    plain, sharper = (fitted((x, y, 3, None, None, None), refine=refine) for refine in (False, True))
     right = [(sphere.measure(test).argmin(1) == test_y).mean() for sphere in (plain, sharper)]
     assert right[1] >= right[0]
-    assert sharper.is_refined
-    assert not plain.is_refined
     assert np.abs(sharper.center - plain.center).max() > 0.01
 
 
 def test_where_nothing_is_known_of_scatter_the_closed_form_stands() -> None:
     x, y = np.array([[1.0, 0.0]]), np.array([0])
-    plain, same = (Sphere.fit(x, y, 1, refine=refine) for refine in (False, True))
+    plain, same = (fitted((x, y, 1, None, None, None), refine=refine) for refine in (False, True))
     assert np.array_equal(plain.center, same.center)
     names = np.eye(2)
-    alone = Sphere.fit(x[:0], y[:0], 2, names=names, refine=True)
-    assert np.array_equal(alone.center, Sphere.fit(x[:0], y[:0], 2, names=names).center)
+    alone, closed = (fitted((x[:0], y[:0], 2, names, None, None), refine=refine) for refine in (True, False))
+    assert np.array_equal(alone.center, closed.center)
 
 
-@pytest.mark.parametrize("options", [{"refine": True}, {}])
-def test_leaving_out_is_by_folds(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, options: Any) -> None:
+@pytest.mark.parametrize("kind", [RefinedForm, ClosedForm])
+def test_leaving_out_is_by_folds(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     """No example is judged by a head that it, or a cluster that it made, had a part in; each fold is fitted once."""
     x, y, way, names, named, rows = five(rng, (6, 2, 5, 1, 8))
     stats = FlatStatistics.of(x, y, np.ones(len(y)), moments_of(x, y, None, way))
-    form = ClosedForm(Sphere, "bayes", {"names": names, "named": named, "unlabelled": rows, **options})
+    form = kind(Sphere, "bayes", {"evidence": Evidence(names, named, rows)})
     sphere: Any = form.fit(stats)
     out, fits = LeftOut(stats), []
     fit = ClosedForm.fit
@@ -196,7 +196,7 @@ def test_leaving_out_is_by_folds(rng: np.random.Generator, monkeypatch: pytest.M
         assert each.max() - each.min() <= 1
     for i in (0, 7, 12):
         keep = folds != folds[i]
-        alone = Sphere.fit(x[keep], y[keep], way, names=names, named=named, unlabelled=rows, **options)
+        alone = fitted((x[keep], y[keep], way, names, named, rows), refine=kind is RefinedForm)
         expected = alone.measure(x[i : i + 1])[0]
         np.testing.assert_allclose(found[i] - found[i].mean(), expected - expected.mean(), rtol=1e-6, atol=1e-6)
     stored = replace(sphere, folds=left_out.Folds.fit(stats, form))
@@ -206,6 +206,8 @@ def test_leaving_out_is_by_folds(rng: np.random.Generator, monkeypatch: pytest.M
 def test_what_it_cannot_do_is_refused(rng: np.random.Generator) -> None:
     x, y, way, *_ = five(rng)
     with pytest.raises(ConfigError, match="refine takes one support set of NumPy arrays; fit episodes one by one"):
-        Sphere.fit(x[None], y[None], way, refine=True)
-    with pytest.raises(ConfigError, match="refine is for the fit mode 'bayes'; 'unbiased' cannot use it"):
-        Sphere.fit(x, y, way, mode="unbiased", refine=True)
+        fitted((x[None], y[None], way, None, None, None), refine=True)
+    with pytest.raises(ConfigError, match="refine is for the fit mode 'bayes' of spheres; 'unbiased' cannot use it"):
+        RefinedForm(Sphere, "unbiased")
+    with pytest.raises(ConfigError, match="unlabelled rows and refine go with the squared measure; use squared=True"):
+        RefinedForm(Sphere, "bayes", {"squared": False})

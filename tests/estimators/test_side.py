@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.temperature import UNLABELLED_STEP, support_temperature
-from hyperproto.regions import Sphere
+from hyperproto.heads import RefinedForm
+from hyperproto.regions import ClassStatistics, ClosedForm, Evidence, Sphere
 from tests.estimators.conftest import assert_equal_models
 from tests.estimators.test_storage import forge, put
 
@@ -55,7 +56,10 @@ def test_it_is_the_region_on_prepared_rows(make: Any, refine: Any) -> None:
         return rows if transform == "none" else rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     names, codes = prepared([NAMES[label] for label in LABELS]), np.searchsorted(LABELS, Y)
-    region = Sphere.fit(prepared(X), codes, 5, names=names, unlabelled=prepared(ROWS), refine=refine)
+    form = (RefinedForm if refine else ClosedForm)(
+        Sphere, "bayes", {"evidence": Evidence(names, unlabelled=prepared(ROWS))}
+    )
+    region: Any = form.fit(ClassStatistics.of(prepared(X), codes, 5))
     np.testing.assert_allclose(model.measure(Q), region.measure(prepared(Q)), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.centers_, region.center, rtol=1e-6, atol=1e-8)
     assert model.score(TEST, TEST_Y) > make().fit(X, Y).score(TEST, TEST_Y) + 0.02
@@ -439,7 +443,7 @@ def test_metadata_are_routed_through_pipelines(routing: None) -> None:
 def test_pipelines_without_routing_take_them_by_the_name_of_the_step() -> None:
     pipeline = Pipeline([("scale", StandardScaler()), ("head", HypersphereClassifier())])
     pipeline.fit(X, Y, head__names=NAMES)
-    assert pipeline["head"].region_.knowledge is not None
+    assert pipeline["head"].region_.evidence
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, EpisodeError
 from hyperproto.evaluation import EncodedPool, Known, Predictor, score_episodes
 from hyperproto.methods import PAD, Task, gather_task, make_method
-from hyperproto.regions import Sphere
+from hyperproto.regions import Evidence, Sphere
 from tests.helpers.tiny_models import tiny_bert
 
 WORDS = ("river", "king", "queen", "paris", "london")
@@ -137,7 +137,9 @@ def test_rows_reach_the_closed_form_in_the_space_of_the_support(rows: Any, trans
     items = items / items.norm(dim=1, keepdim=True) if transform == "unit" else items
     for episode, own in zip(episodes, found, strict=True):
         more = items[episode.unlabelled if rows == "unlabelled" else episode.query]
-        sphere = Sphere.fit(items[episode.support], torch.from_numpy(episode.support_y), 4, unlabelled=more)
+        sphere = Sphere.fit(
+            items[episode.support], torch.from_numpy(episode.support_y), 4, evidence=Evidence(unlabelled=more)
+        )
         expected = -sphere.measure(items[episode.query])
         same_up_to_a_number(own, expected, atol=1e-3)
     _, plain = scores(Known(), transform=transform)
@@ -163,8 +165,7 @@ def test_a_name_is_one_more_example() -> None:
         classes=torch.tensor([[4, 2, 0]]),
         query_offsets=torch.tensor([[0, 1]]),
         support_offsets=torch.tensor([[0, 1, 2, 2]]),
-        names=torch.tensor([[[7.0, 7.0], [0.0, 0.0], [9.0, 9.0]]]),
-        names_mask=torch.tensor([[True, False, True]]),
+        evidence=Evidence(torch.tensor([[[7.0, 7.0], [0.0, 0.0], [9.0, 9.0]]]), torch.tensor([[True, False, True]])),
     )
     more = task.with_names_as_examples()
     assert more.support_y.tolist() == [[0, 1, PAD, 0, PAD, 2]]
@@ -207,7 +208,7 @@ def test_names_are_the_labels_read_as_items_are(texts: tuple[str, str]) -> None:
         with torch.no_grad():
             names = unit(encoder.read_texts([pool.class_names[c] for c in episode.classes]))
         support, query = (unit(encoded.units.x[part]) for part in (episode.support, episode.query))
-        sphere = Sphere.fit(support, torch.from_numpy(episode.support_y), 3, names=names)
+        sphere = Sphere.fit(support, torch.from_numpy(episode.support_y), 3, evidence=Evidence(names))
         expected = -sphere.measure(query)
         same_up_to_a_number(own, expected, atol=1e-4)
 

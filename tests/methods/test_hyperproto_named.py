@@ -23,17 +23,16 @@ def named_task(shots: tuple[int, ...], size: int = 6, without: int | None = None
     if without is not None:
         mask[:, without] = False
         names[:, without] = 0.0
-    return replace(task, names=names, names_mask=mask)
+    return task.with_evidence(names=names, named=mask)
 
 
 def naive_scores(task: Task, k: float, v: float) -> Tensor:
     scores = torch.zeros(*task.query.shape[:2], task.way, dtype=task.support.dtype)
     assert task.names is not None
-    assert task.names_mask is not None
     for b in range(len(task.support)):
         for n in range(task.way):
             own = [x for x, y in zip(task.support[b], task.support_y[b].tolist(), strict=True) if y == n]
-            worth = k if task.names_mask[b, n] else 0.0
+            worth = k if task.evidence.named[b, n] else 0.0
             total = sum(own, torch.zeros_like(task.names[b, n])) + worth * task.names[b, n]
             center, count = total / (len(own) + worth), len(own) + worth
             for q, x in enumerate(task.query[b]):
@@ -89,7 +88,7 @@ def test_names_of_another_space_go_through_a_learned_map() -> None:
     assert method.knows == frozenset()
     assert build().knows == {"names"}
     assert task.names is not None
-    mapped = replace(task, names=method.name_map(task.names))
+    mapped = task.with_evidence(names=method.name_map(task.names))
     torch.testing.assert_close(method.scores(task), build().scores(mapped))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD, Task, make_method
 from hyperproto.methods.imp import IMP, NO_CLASS, Clusters
+from hyperproto.regions import Evidence
 from hyperproto.testing import check_method
 from hyperproto.training import load_recipe, train
 from tests.helpers.random_tasks import make_task
@@ -34,13 +35,13 @@ def on_a_line(classes: list[list[float]], queries: list[float], unlabelled: list
         query_y=None,
         classes=torch.arange(len(classes))[None],
         query_offsets=torch.arange(len(queries) + 1)[None],
-        unlabelled=None if unlabelled is None else torch.tensor(unlabelled)[None, :, None],
+        evidence=Evidence(unlabelled=None if unlabelled is None else torch.tensor(unlabelled)[None, :, None]),
     )
 
 
 def with_unlabelled(task: Task, number: int = 5) -> Task:
     other = torch.randn(len(task.support), number, task.support.shape[-1], generator=torch.Generator().manual_seed(1))
-    return replace(task, unlabelled=4 * other)
+    return task.with_evidence(unlabelled=4 * other)
 
 
 def class_means(task: Task) -> Clusters:
@@ -282,7 +283,7 @@ def test_unlabelled_examples_and_their_variance_learn() -> None:
     method, task = build(sigma=1.0, threshold=9.0, unlabelled=True), with_unlabelled(make_task())
     assert task.unlabelled is not None
     unlabelled = task.unlabelled.requires_grad_()
-    loss = method.loss(replace(task, unlabelled=unlabelled))["cls"]
+    loss = method.loss(task.with_evidence(unlabelled=unlabelled))["cls"]
     for gradient in torch.autograd.grad(loss, [unlabelled, method.log_sigma, method.log_sigma_unlabelled]):
         assert gradient.isfinite().all()
         assert gradient.abs().sum() > 0

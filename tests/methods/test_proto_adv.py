@@ -26,7 +26,7 @@ def task_of(unlabelled: int = 9, **how: Any) -> Task:
     shape = (len(task.support), unlabelled, task.support.shape[-1])
     other = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     leaves = [x.clone().requires_grad_(True) for x in (task.support, task.query, other)]
-    return replace(task, support=leaves[0], query=leaves[1], unlabelled=leaves[2])
+    return replace(task, support=leaves[0], query=leaves[1]).with_evidence(unlabelled=leaves[2])
 
 
 def method_of(**options: Any) -> ProtoADV:
@@ -43,7 +43,7 @@ def test_scores_are_those_of_protonet_to_the_last_bit() -> None:
     task = task_of()
     protonet = make_method("protonet", feature_shape=(6,), n_classes=8)
     assert torch.equal(method_of()(task), protonet(task))
-    assert torch.equal(method_of()(replace(task, unlabelled=None)), protonet(task))  # not needed to answer
+    assert torch.equal(method_of()(task.with_evidence(unlabelled=None)), protonet(task))  # not needed to answer
 
 
 def test_the_halves_are_as_large_and_padding_is_in_neither() -> None:
@@ -115,7 +115,8 @@ def probe_accuracy(weight: float) -> float:
     for step in range(300):
         task = make_task(counts=(4, 4, 4), batch=1, seed=step)
         other = task.support[:, torch.randperm(12)] + away
-        task = replace(task, support=encoder(task.support), query=encoder(task.query), unlabelled=encoder(other))
+        task = replace(task, support=encoder(task.support), query=encoder(task.query))
+        task = task.with_evidence(unlabelled=encoder(other))
         opponent.zero_grad()
         method.opponent_loss(task.detached())["dis"].backward()  # type: ignore[no-untyped-call]
         opponent.step()

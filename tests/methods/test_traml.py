@@ -37,7 +37,8 @@ def named_task(seed: int = 0, **how: Any) -> Task:
     """Random episodes with names of length 1; the same class has the same name."""
     task = make_task(seed=seed, **how)
     table = F.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(seed + 1)), dim=-1)
-    return replace(task, names=table[task.classes], names_mask=torch.ones_like(task.classes, dtype=torch.bool))
+    named = torch.ones_like(task.classes, dtype=torch.bool)
+    return task.with_evidence(names=table[task.classes], named=named)
 
 
 def similarities(wanted: list[float]) -> Tensor:
@@ -79,7 +80,7 @@ def test_a_loss_worked_by_hand() -> None:
 
 
 def test_task_margins_worked_by_hand() -> None:
-    task = replace(on_a_line([0.0] * 4), names=similarities([0.6, 0.2, 0.1]))
+    task = on_a_line([0.0] * 4).with_evidence(names=similarities([0.6, 0.2, 0.1]))
     margins = method_of().margins(task)
     assert margins[0, 0].tolist() == pytest.approx([0.0, 1.1944, 0.2685, 0.0371], abs=5e-5)
     by_class = method_of("class", alpha=2.0, beta=0.1).margins(task)
@@ -115,7 +116,7 @@ def test_margins_and_loss_are_those_of_the_equations(margin: str) -> None:
     task = named_task(pads=2)
     assert task.query_y is not None
     assert task.names is not None
-    task = replace(task, query_y=task.query_y.clone(), names=task.names.clone())
+    task = replace(task, query_y=task.query_y.clone()).with_evidence(names=task.names.clone())
     assert task.query_y is not None
     assert task.names is not None
     task.names[1] = task.names[1, :1]  # as alike as can be: the numbers of the classes decide
@@ -145,8 +146,8 @@ def test_scores_do_not_depend_on_names() -> None:
     task = named_task()
     assert task.names is not None
     scores = method_of()(task)
-    assert torch.equal(method_of()(replace(task, names=None, names_mask=None)), scores)
-    assert torch.equal(method_of()(replace(task, names=-task.names.roll(1, 1))), scores)
+    assert torch.equal(method_of()(task.with_evidence(names=None, named=None)), scores)
+    assert torch.equal(method_of()(task.with_evidence(names=-task.names.roll(1, 1))), scores)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -155,7 +156,7 @@ def test_scores_do_not_depend_on_names() -> None:
 def test_renaming_the_classes_leaves_the_loss(margin: str, ties: bool) -> None:
     task = named_task(counts=(2, 1, 3, 2))
     if ties:
-        task = replace(task, names=torch.ones_like(task.names) if task.names is not None else None)
+        task = task.with_evidence(names=torch.ones_like(task.names) if task.names is not None else None)
     order = torch.tensor([2, 0, 3, 1])  # new label n is old label order[n]
     new = order.argsort()
     assert task.names is not None
@@ -165,7 +166,7 @@ def test_renaming_the_classes_leaves_the_loss(margin: str, ties: bool) -> None:
         support_y=new[task.support_y],
         query_y=new[task.query_y],
         classes=task.classes[:, order],
-        names=task.names[:, order],
+        evidence=replace(task.evidence, names=task.names[:, order]),
     )
     method = method_of(margin, way=4)
     torch.testing.assert_close(method.loss(renamed)["cls"], method.loss(task)["cls"])
@@ -202,7 +203,7 @@ def test_names_get_no_gradient() -> None:
     assert task.names is not None
     names = task.names.clone().requires_grad_(True)
     query = task.query.clone().requires_grad_(True)
-    method_of().loss(replace(task, names=names, query=query))["cls"].backward()  # type: ignore[no-untyped-call]
+    method_of().loss(replace(task, query=query).with_evidence(names=names))["cls"].backward()  # type: ignore[no-untyped-call]
     assert names.grad is None
     assert query.grad is not None
     assert query.grad.any()
@@ -270,7 +271,7 @@ def test_a_loss_stays_on_the_device_of_its_vectors(margin: str) -> None:
         query=task.query.to("meta"),
         query_y=task.query_y.to("meta"),
         classes=task.classes.to("meta"),
-        names=task.names.to("meta"),
+        evidence=replace(task.evidence, names=task.names.to("meta")),
     )
     assert method_of(margin).to("meta").loss(task)["cls"].is_meta
 

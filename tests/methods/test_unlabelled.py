@@ -19,6 +19,7 @@ from hyperproto.methods import METHODS, PAD, Method, Task, label_propagation, ma
 from hyperproto.methods.label_propagation import LabelPropagation
 from hyperproto.methods.self_training import SelfTraining
 from hyperproto.methods.soft_kmeans import SoftKMeans
+from hyperproto.regions import Evidence
 from hyperproto.testing import check_method
 
 REFINES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -70,7 +71,15 @@ def blobs(
         support_y = torch.cat([support_y, torch.full((batch, pads), PAD)], 1)
     offsets = torch.arange(len(query_y) + 1).expand(batch, -1)
     classes = torch.arange(way).expand(batch, -1)
-    return Task(support, support_y, draw(query_y), query_y.expand(batch, -1), classes, offsets, unlabelled=unlabelled)
+    return Task(
+        support,
+        support_y,
+        draw(query_y),
+        query_y.expand(batch, -1),
+        classes,
+        offsets,
+        evidence=Evidence(unlabelled=unlabelled),
+    )
 
 
 def own(task: Task, b: int, n: int) -> list[Tensor]:
@@ -132,7 +141,7 @@ def test_soft_kmeans_leaves_distractors_out() -> None:
     rows = torch.tensor([[[-2.0, 0.5], [2.0, -0.5], [0.1, 3.0], [-0.1, -3.0]]])
     query = torch.tensor([[[-1.9, 0.2]]])
     y = torch.arange(2)[None]
-    task = Task(support, y, query, None, y, torch.arange(2)[None], unlabelled=rows)
+    task = Task(support, y, query, None, y, torch.arange(2)[None], evidence=Evidence(unlabelled=rows))
 
     def centre(**options: Any) -> Tensor:
         method = build("soft-kmeans", dim=2, scale=5.0, **options)
@@ -276,7 +285,8 @@ def test_where_no_label_reaches_the_nearest_example_decides() -> None:
     support = torch.tensor([[[0.0], [1.0]]])
     rows = torch.tensor([[[0.1], [0.2], [0.9], [1.1], [50.0], [50.1], [50.2], [50.3]]])
     y = torch.arange(2)[None]
-    task = Task(support, y, torch.tensor([[[0.15], [1.05], [50.15]]]), None, y, torch.arange(4)[None], unlabelled=rows)
+    query = torch.tensor([[[0.15], [1.05], [50.15]]])
+    task = Task(support, y, query, None, y, torch.arange(4)[None], evidence=Evidence(unlabelled=rows))
     method = build("label-propagation", dim=1, neighbours=3)
     assert isinstance(method, LabelPropagation)
     assert (method.shares(task)[0, 2] == 0).all()
@@ -307,14 +317,14 @@ def test_without_unlabelled_rows_each_is_what_it_refines(name: str) -> None:
     base, options = REFINES[name]
     assert METHODS.get(name).knows == {"unlabelled"}
     assert METHODS.get(name).traits >= {"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"}
-    expected = build(base, **options)(replace(task, unlabelled=None))
-    torch.testing.assert_close(build(name)(replace(task, unlabelled=None)), expected)
-    empty = replace(task, unlabelled=torch.empty(2, 0, 6))
+    expected = build(base, **options)(task.with_evidence(unlabelled=None))
+    torch.testing.assert_close(build(name)(task.with_evidence(unlabelled=None)), expected)
+    empty = task.with_evidence(unlabelled=torch.empty(2, 0, 6))
     torch.testing.assert_close(build(name)(empty), expected)
 
 
 def test_bd_cspn_is_cosine_of_vectors_of_length_one() -> None:
-    task = replace(blobs(unit=False), unlabelled=None)
+    task = blobs(unit=False).with_evidence(unlabelled=None)
     expected = build("cosine")(replace(task, support=normalize(task.support, dim=-1)))
     torch.testing.assert_close(build("bd-cspn")(task), expected)
 
@@ -328,7 +338,7 @@ def test_padding_and_the_other_episodes_change_nothing(name: str, options: dict[
         task,
         **{name: getattr(task, name)[:1] for name in ("support", "support_y", "query", "query_y", "classes")},
         query_offsets=task.query_offsets[:1],
-        unlabelled=rows_of(task, 0)[None],
+        evidence=Evidence(unlabelled=rows_of(task, 0)[None]),
     )
     torch.testing.assert_close(method(one), method(task)[:1], rtol=1e-4, atol=1e-4)
     few = replace(task, query=task.query[:, :1], query_y=None, query_offsets=torch.arange(2).expand(2, -1))
@@ -345,11 +355,11 @@ def test_orders_of_rows_and_of_classes_do_not_matter(
     task = blobs(seed=seed, each=5)
     assert task.unlabelled is not None
     again = [task.unlabelled[:, :2]] * copies + [task.support[:, :copies], task.query[:, :copies]]
-    task = replace(task, unlabelled=torch.cat([task.unlabelled, *again], 1))
+    task = task.with_evidence(unlabelled=torch.cat([task.unlabelled, *again], 1))
     assert task.unlabelled is not None
     order = torch.randperm(task.unlabelled.shape[1], generator=torch.Generator().manual_seed(seed))
     new = torch.tensor(classes).argsort()  # the new label of each class
-    shuffled = replace(task, unlabelled=task.unlabelled[:, order], support_y=new[task.support_y])
+    shuffled = replace(task, support_y=new[task.support_y]).with_evidence(unlabelled=task.unlabelled[:, order])
     method = build(name, **options)
     scores = method(task)
     assert scores.isfinite().all()
@@ -377,7 +387,8 @@ def test_variants_keep_the_contract(name: str, options: dict[str, Any]) -> None:
 def test_gradients_reach_unlabelled_vectors(name: str, options: dict[str, Any]) -> None:
     task = blobs(noise=0.8)
     assert task.unlabelled is not None
-    task = replace(task, support=task.support.requires_grad_(), unlabelled=task.unlabelled.requires_grad_())
+    task.support.requires_grad_()
+    task.unlabelled.requires_grad_()
     torch.autograd.backward(build(name, **options).train().loss(task)["cls"])
     for x in (task.support, task.unlabelled):
         assert x is not None
@@ -409,7 +420,7 @@ def test_wrong_options_are_refused(name: str, options: dict[str, Any], words: st
 def test_a_graph_does_not_learn() -> None:
     with pytest.raises(ConfigError, match=r"label-propagation cannot learn from \[unlabelled\].*leave it out"):
         build("label-propagation").loss(blobs())
-    assert build("label-propagation").loss(replace(blobs(), unlabelled=None))["cls"] > 0
+    assert build("label-propagation").loss(blobs().with_evidence(unlabelled=None))["cls"] > 0
 
 
 def test_no_class_wins_what_the_support_does_not_have() -> None:

@@ -6,9 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperproto.regions import Sphere
-from hyperproto.regions.known import _Rows
+from hyperproto.heads import RefinedForm
+from hyperproto.regions import ClassStatistics, ClosedForm, Evidence, Sphere
+from hyperproto.regions.evidence import _Rows
 from hyperproto.regions.whitening import within_class_whitening
+
+
+def fitted(x: Any, y: Any, way: int, refine: bool = False, **evidence: Any) -> Any:
+    form = (RefinedForm if refine else ClosedForm)(Sphere, "bayes", {"evidence": Evidence(**evidence)})
+    return form.fit(ClassStatistics.of(x, y, way))
 
 
 @pytest.mark.parametrize("shape", [(9, 30), (30, 30), (40, 7), (2, 9, 30), (2, 40, 7)])
@@ -35,7 +41,7 @@ def test_memory_grows_with_the_columns_and_not_with_their_square(refine: bool) -
     place = random.normal(size=(3, width))
     x, rows = (place[each] + random.normal(size=(len(each), width)) for each in (y, np.arange(20) % 3))
     tracemalloc.start()
-    Sphere.fit(x, y, 3, unlabelled=rows, refine=refine)
+    fitted(x, y, 3, unlabelled=rows, refine=refine)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 40 * (x.nbytes + rows.nbytes) < width**2 * 8 / 2
@@ -60,13 +66,13 @@ def test_a_row_far_outside_the_cloud_counts_for_nothing(refine: bool, shot: int,
     x, y, rows, names, test, test_y = clouds(shot)
     given: dict[str, Any] = {"names": names} if shot == 0 else {}
     x, rows = x.astype(dtype), rows.astype(dtype)
-    usual = Sphere.fit(x, y, 5, unlabelled=rows, refine=refine, **given)
-    without = Sphere.fit(x, y, 5, unlabelled=np.delete(rows, 7, axis=0), refine=refine, **given)
+    usual = fitted(x, y, 5, unlabelled=rows, refine=refine, **given)
+    without = fitted(x, y, 5, unlabelled=np.delete(rows, 7, axis=0), refine=refine, **given)
     assert accuracy(usual, test, test_y) > 0.97
     for factor in (1e3, 1e8, 1e15):
         moved = rows.copy()
         moved[7] *= factor
-        sphere = Sphere.fit(x, y, 5, unlabelled=moved, refine=refine, **given)
+        sphere = fitted(x, y, 5, unlabelled=moved, refine=refine, **given)
         np.testing.assert_allclose(sphere.center, without.center, rtol=0, atol=1e-6 if dtype == np.float64 else 0.02)
         assert accuracy(sphere, test, test_y) > 0.97
 
@@ -75,9 +81,9 @@ def test_far_rows_of_one_episode_leave_the_others_alone() -> None:
     sets = [clouds(2, seed) for seed in range(3)]
     x, y, rows = (np.stack([each[part] for each in sets]) for part in range(3))
     rows[1, 7] *= 1e6
-    together = Sphere.fit(x, y, 5, unlabelled=rows)
+    together = fitted(x, y, 5, unlabelled=rows)
     for number in range(3):
-        alone = Sphere.fit(x[number], y[number], 5, unlabelled=np.delete(rows[number], [7] * (number == 1), axis=0))
+        alone = fitted(x[number], y[number], 5, unlabelled=np.delete(rows[number], [7] * (number == 1), axis=0))
         np.testing.assert_allclose(together.center[number], alone.center, rtol=1e-9, atol=1e-9)
 
 
@@ -87,18 +93,16 @@ def test_few_rows_of_a_class_far_from_the_others_are_not_far() -> None:
     place = np.array([[0.0, 0.0], [100.0, 0.0]])
     y, u = np.array([0, 0, 1, 1]), np.repeat([0, 1], [57, 3])
     x, rows = place[y] + random.normal(size=(4, 2)), place[u] + random.normal(size=(60, 2))
-    knowledge = Sphere.fit(x, y, 2, unlabelled=rows).knowledge
-    assert knowledge is not None
-    assert knowledge.clusters is not None
-    np.testing.assert_allclose(knowledge.clusters.mean[1], rows[57:].mean(axis=0), atol=0.1)
+    clusters = fitted(x, y, 2, unlabelled=rows).evidence.clusters
+    np.testing.assert_allclose(clusters.mean[1], rows[57:].mean(axis=0), atol=0.1)
 
 
 @pytest.mark.parametrize("shot", [0, 1, 3])
 @pytest.mark.parametrize("refine", [False, True])
 def test_names_in_another_unit_are_scaled_to_the_rows(shot: int, refine: bool) -> None:
     x, y, rows, names, test, test_y = clouds(shot)
-    expected = accuracy(Sphere.fit(x, y, 5, names=names, unlabelled=rows, refine=refine), test, test_y)
+    expected = accuracy(fitted(x, y, 5, names=names, unlabelled=rows, refine=refine), test, test_y)
     for factor in (1e3, 1e4, 1e12):
-        sphere = Sphere.fit(x, y, 5, names=factor * names, unlabelled=rows, refine=refine)
+        sphere = fitted(x, y, 5, names=factor * names, unlabelled=rows, refine=refine)
         assert accuracy(sphere, test, test_y) >= expected - 0.02
         assert np.abs(sphere.center).max() < 20

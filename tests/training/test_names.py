@@ -41,7 +41,7 @@ class Named(Method):
         self.pools.append((pool.split, names.texts))
 
     def scores(self, task):
-        assert task.names_mask.all()
+        assert task.evidence.named.all()
         member = task.members()
         means = member.mT @ task.support / task.counts()[..., None]
         return -torch.cdist(task.query, (means + self.layer(task.names)) / 2)

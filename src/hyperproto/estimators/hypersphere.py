@@ -36,6 +36,7 @@ from hyperproto.estimators.memory import LABEL_TYPES, Memory, encode, label_arra
 from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.ranges import all_in_range, check_answers, check_numbers, check_range
+from hyperproto.heads import RefinedForm
 from hyperproto.regions import FIT_MODES, PRIOR_RATIO, REGIONS, ClosedForm, Region
 from hyperproto.regions.arrays import Floats, Indices
 from hyperproto.regions.sphere import RADIUS_DISTANCES, check_radius_distance
@@ -119,7 +120,7 @@ class HypersphereClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         have seen any.
     radius_distance : what the radius of "paper" is a mean of beside the squared measure: "squared" distances, or
         "plain" ones (sphere only).
-    refine : move the head of "bayes" to a softmax regression that is held to it (see `hyperproto.regions.refined`);
+    refine : move the head of "bayes" to a softmax regression that is held to it (see `hyperproto.heads.softmax`);
         slower, and mostly better, above all with unlabelled rows. "auto", an earlier default, is deprecated and means
         False.
     unlabelled_label : the label in `y` of rows that have none, such as -1; None is always one.
@@ -800,12 +801,11 @@ def _closed_form(chosen: Any) -> ClosedForm:
     _check_parameters(chosen)
     region = REGIONS[chosen.region]
     options = {name: getattr(chosen, name) for name in region.options(chosen.fit_mode)}
-    if options.get("refine") == "auto":
-        options["refine"] = False
-    form = ClosedForm(region, chosen.fit_mode, options)
     check_radius_distance(chosen.radius_distance, chosen.squared)
-    if chosen.refine and chosen.refine != "auto" and not (chosen.fit_mode == "bayes" and chosen.squared):
+    refined = chosen.refine != "auto" and bool(chosen.refine)
+    if refined and not (chosen.fit_mode == "bayes" and chosen.squared):
         raise ConfigError("refine=True is for region='sphere' with fit_mode='bayes' and squared=True")
+    form = (RefinedForm if refined else ClosedForm)(region, chosen.fit_mode, options)
     if chosen.radius_distance != "squared" and (chosen.region, chosen.fit_mode) != ("sphere", "paper"):
         raise ConfigError("radius_distance is a reading of eq. 3: only spheres of fit_mode='paper' have such a radius")
     if not chosen.store_support:

@@ -27,9 +27,10 @@ from hyperproto.estimators.temperature import (
     mean_confidence,
     support_temperature,
 )
+from hyperproto.heads import RefinedForm
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats
-from hyperproto.regions.known import near_rows
+from hyperproto.regions.evidence import NO_EVIDENCE, Evidence, inlier_rows
 from hyperproto.regions.left_out import LeftOut, projection
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
@@ -75,18 +76,15 @@ class Model:
         form, side = self._plain_form, self.memory.side
         if form.mode != "bayes":
             return form
-        known: dict[str, Any] = {}
-        if side.names is not None:
-            known |= {"names": self.prepare(side.names), "named": side.named}
-        if side.unlabelled is not None:
-            known["unlabelled"] = self.prepare(side.unlabelled)
-        elif side.learned is not None:
-            clusters = side.clusters(self.classes.tolist(), self.memory.moments.mean.shape[1])
-            assert clusters is not None
-            known["clusters"] = clusters if self.origin is None else replace(clusters, mean=clusters.mean - self.origin)
-            if side.learned.head is not None:
-                known["refine"] = False  # it was, and the outcome is stored
-        return replace(form, options={**form.options, **known})
+        names = None if side.names is None else self.prepare(side.names)
+        rows = None if side.unlabelled is None else self.prepare(side.unlabelled)
+        clusters = None if rows is not None else side.clusters(self.classes.tolist(), self.memory.moments.mean.shape[1])
+        if clusters is not None and self.origin is not None:
+            clusters = replace(clusters, mean=clusters.mean - self.origin)
+        if rows is None and side.learned is not None and side.learned.head is not None:
+            form = ClosedForm(form.region, form.mode, form.options)  # the refined head is stored
+        evidence = Evidence(names, side.named, rows, clusters)
+        return replace(form, options={**form.options, "evidence": evidence}) if evidence else form
 
     @property
     def examples(self) -> Examples:
@@ -147,10 +145,10 @@ class Model:
     def posterior_centers(self) -> Doubles | None:
         """Where names and unlabelled rows put the classes (N, D), before any whitening; None if there are none."""
         region: Any = self.region
-        knowledge = getattr(region, "knowledge", None)
-        if knowledge is None:
+        evidence = getattr(region, "evidence", None)
+        if not evidence:
             return None
-        center: Doubles = knowledge.center(self.moments.mean, self.moments.count, region.ratio)
+        center: Doubles = evidence.center(self.moments.mean, self.moments.count, region.ratio)
         return center
 
     @cached_property
@@ -178,7 +176,7 @@ class Model:
         learned = self._learned
         if learned is not None:
             if learned.head is not None:
-                region = replace(region, center=learned.head[0], bias_radius=learned.head[1], is_refined=True)
+                region = replace(region, center=learned.head[0], bias_radius=learned.head[1])
             region = replace(region, folds=learned.folds)
         return region  # type: ignore[no-any-return]
 
@@ -190,13 +188,13 @@ class Model:
     def learned(self) -> Learned | None:
         """What unlabelled rows came to, for a model that is stored without them; None if there are none."""
         region: Any = self.region
-        if self.memory.side.unlabelled is None or region.knowledge is None or region.knowledge.clusters is None:
+        if self.memory.side.unlabelled is None or region.evidence is None or region.evidence.clusters is None:
             return self.memory.side.learned
-        clusters = region.knowledge.clusters
+        clusters = region.evidence.clusters
         mean = clusters.mean if self.origin is None else clusters.mean + self.origin
-        each = zip(self.classes.tolist(), zip(mean, clusters.worth.tolist(), strict=True), strict=True)
+        each = zip(self.classes.tolist(), zip(mean, clusters.weight.tolist(), strict=True), strict=True)
         folds = region.heads_left_out(self.left_out, self.form) if self.left_out.has_siblings.any() else None
-        head = (region.center, region.bias_radius) if region.is_refined else None
+        head = (region.center, region.bias_radius) if isinstance(self.form, RefinedForm) else None
         sure = self._temperature if self._rows_decide else None
         return Learned(dict(each), float(clusters.spread), float(clusters.dim), head, folds, sure)
 
@@ -250,15 +248,21 @@ class Model:
     @property
     def _rows_decide(self) -> bool:
         """Whether there are unlabelled rows to be sure of, and no example can be left out to tell how far."""
-        return "unlabelled" in self.form.options and not self.left_out.has_siblings.any() and len(self.classes) > 1
+        return self._unlabelled is not None and not self.left_out.has_siblings.any() and len(self.classes) > 1
+
+    @property
+    def _unlabelled(self) -> Floats | None:
+        """Unlabelled rows as the region sees them."""
+        rows: Floats | None = self.form.options.get("evidence", NO_EVIDENCE).unlabelled
+        return rows
 
     def _no_surer(self) -> float:
         """The temperature that leaves the model as sure of the unlabelled rows as one that does not have them."""
         side = replace(self.memory.side, unlabelled=None)
-        form = replace(self._plain_form, options={**self._plain_form.options, "refine": False})
+        form = ClosedForm(self._plain_form.region, self._plain_form.mode, self._plain_form.options)
         without = Model(replace(self.memory, side=side), form, self.parameters)
-        rows, region = self.form.options["unlabelled"], cast(Any, self.region)
-        _, weight = near_rows(rows, self.stats, region.whiten)
+        rows, region = cast(Floats, self._unlabelled), cast(Any, self.region)
+        _, weight = inlier_rows(rows, self.stats, region.whiten)
         rows = rows if weight is None else rows[weight > 0]
         every = np.arange(len(rows))
         rows = rows[evenly_spaced(every, len(self.classes), lambda: np.argsort(projection(rows), kind="stable"))]

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from hyperproto.errors import DataError
 from hyperproto.estimators.appendable import AppendableArray, RowIndex
 from hyperproto.regions.arrays import Doubles, Floats
-from hyperproto.regions.known import Clusters
+from hyperproto.regions.evidence import Clusters
 from hyperproto.regions.left_out import Folds
 
 FIXED = (
@@ -158,7 +158,7 @@ class SideInformation:
         if learned is not None:
             found = SideSnapshot(None, None, None, learned).clusters(labels, self.rows.view.shape[1])
             assert found is not None
-            tensors |= {"cluster_mean": found.mean, "cluster_worth": found.worth}
+            tensors |= {"cluster_mean": found.mean, "cluster_worth": found.weight}
             tensors["cluster_rows"] = np.array([learned.spread, learned.dim])
             if learned.head is not None:
                 tensors |= {"head_center": learned.head[0], "head_radius": learned.head[1]}

@@ -235,10 +235,10 @@ def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode
         return predictor.named(gather_task(encoded.units, episodes, items))
     task, known = predictor.named(gather_task(encoded.units, episodes)), predictor.known
     if known.rows is None and task.unlabelled is not None:
-        task = replace(task, unlabelled=None)
+        task = task.with_evidence(unlabelled=None)
     task = _transformed(task, predictor)
     if known.rows == "queries":
-        task = replace(task, unlabelled=task.query)
+        task = task.with_evidence(unlabelled=task.query)
     return task.with_names_as_examples() if known.names == "example" else task
 
 
@@ -250,10 +250,11 @@ def _transformed(task: Task, predictor: Predictor) -> Task:
     center = None
     if transform.kind == "center-unit" and not transform.has_center:
         center = _support_center(task)
-    parts = {"support": task.support, "query": task.query, "unlabelled": task.unlabelled}
+    rows = {"unlabelled": task.unlabelled}
     if predictor.known.names is not None or "names" in predictor.method.knows:
-        parts["names"] = task.names
-    return replace(task, **{name: transform(x, center) for name, x in parts.items() if x is not None})
+        rows["names"] = task.names
+    found = task.with_evidence(**{name: transform(x, center) for name, x in rows.items() if x is not None})
+    return replace(found, support=transform(task.support, center), query=transform(task.query, center))
 
 
 def _support_center(task: Task) -> Tensor:

@@ -1,17 +1,17 @@
-"""A discriminative fit that starts at the closed form of `known` and is held to it by the posterior's own precision.
+"""Softmax regression that starts at the closed form "bayes" and is held to it by the posterior's own precision.
 
-Softmax regression over a linear head (W, b) on whitened rows f, which minimises
+A linear head (W, b) on whitened rows f minimises
 
     sum_i CE(y_i at i) + sum_u sum_n t_un q_n CE(n at u) + l/2 (||W - W0||^2 + ||b - b0||^2)
 
-with CE(n at f) = -log softmax_n(f W + b + log M), M_n being the mass of class n in the loss, so that classes count
-alike. W0 = 2 C / T and b0 = (eps - ||c||^2) / T are the head of the spheres at the temperature T = 2 v s / 20, and
-l = v s^2 k / 20 is the prior precision of a centre, v / k, as one of W. It is solved twice: on the labelled rows; then
-from W0 again with the unlabelled ones, whose targets t are a mean of the first head's answers and of the shares that
-expectation-maximisation gave them. NumPy only.
+over labelled rows i and unlabelled rows u, with CE(n at f) = -log softmax_n(f W + b + log M). M_n is the mass of class
+n in the loss, so that all classes count alike. W0 = 2 C / T and b0 = (eps - ||c||^2) / T are the head of the spheres at
+the temperature T = 2 v s / 20; l = v s^2 k / 20 is the prior precision k / v of a centre, as one of W.
+
+It is solved twice: on the labelled rows; then from W0 again with the unlabelled rows, whose targets t are a mean of the
+first head's probabilities and of the responsibilities of expectation-maximisation.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,149 +19,128 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
+from hyperproto.regions import ClosedForm, Sphere, Statistics
 from hyperproto.regions.arrays import Doubles, Floats, row_squares
-from hyperproto.regions.bayes import BayesFit
-from hyperproto.regions.known import Knowledge, Shares, near, near_rows, row_blocks
-from hyperproto.regions.statistics import ExampleStatistics
+from hyperproto.regions.evidence import (
+    NO_EVIDENCE,
+    FittedEvidence,
+    Responsibilities,
+    inlier_rows,
+    predictive_scale,
+    row_blocks,
+)
+from hyperproto.regions.statistics import ExampleStatistics, with_examples
 
-SOFT = 20.0  # effective dimension of the softmax that is fitted (the shares of the rows use their own, about 100)
-MASS = 50.0  # how many examples the unlabelled rows of a class count for at most
+SOFT = 20.0  # effective dimension of the softmax that is fitted (responsibilities use that of the rows, about 100)
+MOST_MASS = 50.0  # labelled examples that the unlabelled rows of a class count as at most
 STEPS = 20  # of L-BFGS, in each of the two stages
-LEAST_MASS = 1e-6  # of a class that has no row
-
-
-def refine(
-    fit: BayesFit, knowledge: Knowledge, stats: ExampleStatistics, count: Doubles, unlabelled: Floats | None = None
-) -> BayesFit:
-    """Move centres and radii to those of the refined head.
-
-    `fit` and `knowledge` are what `fit_known` gave for `stats` and `unlabelled` (U, D); `count` (N,) is how many
-    examples each class counts for. Products are in the precision of the rows. Where nothing is known of scatter, the
-    closed form stands.
-    """
-    regression = Regression.of(fit, knowledge, stats, count, unlabelled)
-    if regression is None:
-        return fit
-    head = regression.of_examples()
-    return regression.moved(head if regression.rows is None else regression.of_rows(head))
+LEAST_MASS = 1e-6  # of a class without rows
 
 
 @dataclass(frozen=True, eq=False)
-class Regression:
-    """The softmax regression that starts at a closed form. A head is (D + 1, N); its last row is the bias."""
+class RefinedForm(ClosedForm):
+    """Spheres of the fit mode "bayes" whose head is refined by softmax regression."""
 
-    fit: BayesFit
-    knowledge: Knowledge
-    count: Doubles  # (N,)
-    rows: Floats | None  # (U, D) without a label, as they came
-    labelled: Floats  # (S, D + 1) whitened, about the middle, with a one for the bias
-    member: Floats  # (S, N) how often each counts in each class
-    others: Floats  # (U, D + 1) the rows, in the same way
-    middle: Doubles  # (D,)
-    scale: float  # 2 / T
-    hold: float  # l
-    start: Doubles  # W0 and b0
+    def __post_init__(self) -> None:
+        """Refuse regions and modes that have no such head."""
+        super().__post_init__()
+        if self.mode != "bayes" or not issubclass(self.region, Sphere):
+            raise ConfigError(f"refine is for the fit mode 'bayes' of spheres; {self.mode!r} cannot use it")
+        if not self.options.get("squared", True):
+            raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
 
-    @classmethod
-    def of(
-        cls,
-        fit: BayesFit,
-        knowledge: Knowledge,
-        stats: ExampleStatistics,
-        count: Doubles,
-        unlabelled: Floats | None = None,
-    ) -> "Regression | None":
-        """That of what `fit_known` gave; None where nothing is known of scatter."""
-        if not isinstance(stats.mean, np.ndarray) or stats.mean.ndim != 2:
-            raise ConfigError(
-                "refine takes one support set of NumPy arrays; fit episodes one by one, or without refine"
-            )
-        v, wider = float(knowledge.scatter), float(near(knowledge.believed(count), fit.ratio))  # v, s
-        examples, member = stats.memberships()
-        if knowledge.clusters is None or not knowledge.clusters.spread > 0:
-            unlabelled = None
-        if unlabelled is not None:
-            _, weight = near_rows(unlabelled, stats, fit.whiten)
-            unlabelled = unlabelled if weight is None else unlabelled[weight > 0]
-        dtype = examples.dtype if unlabelled is None else unlabelled.dtype
-        whiten = fit.whiten.astype(dtype)
-        labelled = whiten(examples.astype(dtype))
-        others = labelled[:0] if unlabelled is None else whiten(unlabelled)
-        about = others if len(others) else labelled
-        if not v > 0 or not len(about):
-            return None
-        scale, hold = SOFT / (v * wider), v * wider**2 * float(fit.ratio) / SOFT
-        middle = about.mean(axis=0, dtype=np.float64)  # rows about their mean, so that b is no part of W
-        bias = scale / 2 * (fit.bias_radius - row_squares(fit.center)) + scale * fit.center @ middle
-        start = np.vstack([scale * fit.center.T, bias])
-        labelled, others, member = with_one(labelled, middle), with_one(others, middle), member.astype(dtype)
-        return cls(fit, knowledge, count, unlabelled, labelled, member, others, middle, scale, hold, start)
+    @property
+    def by_folds(self) -> bool:
+        """Whether leave-one-out needs new fits: always, since each example moves the whole head."""
+        return True
 
-    def of_examples(self) -> Doubles:
-        """The head that the labelled rows give."""
-        return solve(self.labelled, self.member, self.start, self.hold) if len(self.labelled) else self.start
-
-    def of_rows(self, head: Doubles) -> Doubles:
-        """The head that all rows give; targets of those without a label are in part what another `head` says."""
-        soft = self._targets(head)
-        return solve(
-            np.concatenate([self.labelled, self.others]), np.concatenate([self.member, soft]), self.start, self.hold
-        )
-
-    def moved(self, head: Doubles) -> BayesFit:
-        """Spheres with that head: c = T W / 2, eps = T b + ||c||^2."""
-        center = head[:-1].T / self.scale
-        radius = 2 / self.scale * (head[-1] - self.middle @ head[:-1]) + row_squares(center)
-        return replace(self.fit, center=center, bias_radius=radius)
-
-    def shares(self) -> Iterator[tuple[slice, Floats]]:
-        """What expectation-maximisation gave the classes of each row (B, N), block by block."""
-        assert self.rows is not None
-        assert self.knowledge.clusters is not None
-        rows, believed = self.rows, self.knowledge.believed(self.count)
-        v, dim, loose = self.knowledge.scatter, self.knowledge.clusters.dim, self.knowledge.loose
-        shares = Shares.of(self.fit, self.fit.center, believed, v, dim, loose, rows.dtype)
-        whiten = self.fit.whiten.astype(rows.dtype)
-        for part in row_blocks(rows, len(self.count)):
-            yield part, shares(rows[part], row_squares(whiten(rows[part])))
-
-    def _targets(self, head: Doubles) -> Floats:
-        """t_un q_n (U, N): a mean of what `head` says and of the shares, less for large clusters.
-
-        Labels make up a part K / (K + worth + k) of the posterior: so far is the head believed.
-        """
-        assert self.knowledge.clusters is not None
-        trust = float(self.count.mean() / (self.knowledge.believed(self.count) + self.fit.ratio).mean())
-        sharp = (head * (float(self.knowledge.clusters.dim) / SOFT)).astype(self.others.dtype)
-        target = np.empty((len(self.others), len(self.count)), self.others.dtype)
-        for part, share in self.shares():
-            own = share.sum(axis=1, keepdims=True) * softmax(self.others[part] @ sharp)
-            target[part] = trust * own + (1 - trust) * share
-        return weighed(target, MASS)
+    def fit(self, stats: Statistics) -> Sphere:
+        """Fit the closed form, then refine it."""
+        sphere, options = super().fit(stats), self.options
+        assert isinstance(sphere, Sphere)
+        rows = options.get("evidence", NO_EVIDENCE).unlabelled
+        return refine(sphere, with_examples(stats), rows, options.get("effective_count"))
 
 
-def weighed(target: Floats, mass: float) -> Floats:
-    """Targets (U, N), in place, times q_n = mass / (R_n + R' + mass): the rows of a class count for `mass` at most."""
+def refine(
+    sphere: Sphere, stats: ExampleStatistics, unlabelled: Floats | None = None, effective_count: Doubles | None = None
+) -> Sphere:
+    """Return the sphere with the centres and radii of the refined head.
+
+    `sphere` was fitted in mode "bayes" to `stats`, `unlabelled` rows (U, D) and `effective_count` (N,). Products are in
+    the precision of the rows. Where scatter is not determined, the sphere is returned as it is.
+    """
+    if not isinstance(stats.mean, np.ndarray) or stats.mean.ndim != 2:
+        raise ConfigError("refine takes one support set of NumPy arrays; fit episodes one by one, or without refine")
+    evidence, whiten = sphere.evidence, sphere.whiten
+    assert evidence is not None
+    assert whiten is not None
+    count: Doubles = stats.count if effective_count is None else effective_count
+    v, s = float(evidence.scatter), float(predictive_scale(evidence.posterior_count(count), sphere.ratio))
+    examples, member = stats.memberships()
+    if evidence.clusters is None or not evidence.clusters.spread > 0:
+        unlabelled = None
+    if unlabelled is not None:
+        _, weight = inlier_rows(unlabelled, stats, whiten)
+        unlabelled = unlabelled if weight is None else unlabelled[weight > 0]
+    dtype = examples.dtype if unlabelled is None else unlabelled.dtype
+    whiten = whiten.astype(dtype)
+    labelled = whiten(examples.astype(dtype))
+    others = labelled[:0] if unlabelled is None else whiten(unlabelled)
+    about = others if len(others) else labelled
+    if not v > 0 or not len(about):
+        return sphere
+
+    scale, ridge = SOFT / (v * s), v * s**2 * float(sphere.ratio) / SOFT  # 2 / T, l
+    middle = about.mean(axis=0, dtype=np.float64)  # rows about their mean, so that b is no part of W
+    bias = scale / 2 * (sphere.bias_radius - row_squares(sphere.center)) + scale * sphere.center @ middle
+    start = np.vstack([scale * sphere.center.T, bias])  # (D + 1, N), W0 and b0
+    labelled, others, member = _with_one(labelled, middle), _with_one(others, middle), member.astype(dtype)
+    head = solve(labelled, member, start, ridge) if len(labelled) else start
+    if unlabelled is not None:
+        target = _targets(head, others, unlabelled, sphere, evidence, count)
+        head = solve(np.concatenate([labelled, others]), np.concatenate([member, target]), start, ridge)
+    center = head[:-1].T / scale  # c = T W / 2, eps = T b + ||c||^2
+    radius = 2 / scale * (head[-1] - middle @ head[:-1]) + row_squares(center)
+    return replace(sphere, center=center, bias_radius=radius)
+
+
+def _targets(
+    head: Doubles, others: Floats, unlabelled: Floats, sphere: Sphere, evidence: FittedEvidence, count: Doubles
+) -> Floats:
+    """Return t_un q_n (U, N) of unlabelled rows; `others` (U, D + 1) are the same rows, whitened and centred.
+
+    t is a mean of the probabilities of `head` and of the responsibilities. The head has the weight of the labels in the
+    posterior, mean K / mean (K + cluster weight + k). q_n = 50 / (R_n + R' + 50), where R_n is the sum of t over rows
+    and R' its mean, bounds the mass of a class.
+    """
+    from scipy.special import softmax  # only estimators come here: the equations do not wait for it
+
+    assert evidence.clusters is not None
+    assert sphere.whiten is not None
+    total, dim = evidence.posterior_count(count), evidence.clusters.dim
+    label_weight = float(count.mean() / (total + sphere.ratio).mean())
+    sharp = (head * (float(dim) / SOFT)).astype(others.dtype)
+    given = sphere.center, total, evidence.scatter, dim, evidence.common_ratio, others.dtype
+    responsibilities, whiten = Responsibilities.of(sphere, *given), sphere.whiten.astype(others.dtype)
+    target = np.empty((len(others), len(count)), others.dtype)
+    for part in row_blocks(unlabelled, len(count)):
+        share = responsibilities(unlabelled[part], row_squares(whiten(unlabelled[part])))
+        own = share.sum(axis=1, keepdims=True) * softmax(others[part] @ sharp, axis=1)
+        target[part] = label_weight * own + (1 - label_weight) * share
     size = target.sum(axis=0, dtype=np.float64)
-    target *= (mass / (size + size.mean() + mass)).astype(target.dtype)
+    target *= (MOST_MASS / (size + size.mean() + MOST_MASS)).astype(target.dtype)
     return target
 
 
-def with_one(rows: Floats, middle: Doubles) -> Floats:
-    """Rows (n, D + 1) about their middle, with a one for the bias."""
+def _with_one(rows: Floats, middle: Doubles) -> Floats:
+    """Return rows (n, D + 1) minus `middle`, with a one for the bias."""
     return np.concatenate([rows - middle, np.ones((len(rows), 1))], axis=1).astype(rows.dtype)
 
 
-def softmax(scores: Floats) -> Floats:
-    """Over the classes (U, N)."""
-    power = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Floats = power / power.sum(axis=1, keepdims=True)
-    return found
-
-
-def solve(rows: Floats, target: Floats, start: Doubles, hold: float) -> Doubles:
-    """Softmax regression (D + 1, N) with weighted soft targets and a ridge `hold` about `start`."""
-    from scipy.optimize import minimize  # only estimators come here: the equations do not wait for it
+def solve(rows: Floats, target: Floats, start: Doubles, ridge: float) -> Doubles:
+    """Fit softmax regression (D + 1, N) to rows (n, D + 1) and soft targets (n, N), with a ridge about `start`."""
+    from scipy.optimize import minimize
 
     mass = target.sum(axis=0, dtype=np.float64)
     weight = target.sum(axis=1)
@@ -183,7 +162,7 @@ def solve(rows: Floats, target: Floats, start: Doubles, hold: float) -> Doubles:
             scores -= target[part]
             slope += rows[part].T @ scores
         move = head - start
-        return hold / 2 * float((move**2).sum()) - fit, (slope + hold * move).ravel()
+        return ridge / 2 * float((move**2).sum()) - fit, (slope + ridge * move).ravel()
 
     found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
     return found.reshape(start.shape)  # type: ignore[no-any-return]

@@ -30,7 +30,7 @@ class HyperProto(StoredRegions):
     to 1: `fit="bayes"` then believes the mean of a class no more than so many independent examples deserve.
 
     `fit="bayes"` also learns from names of the classes and from units without a label, where a task has them: see
-    `hyperproto.regions.known`.
+    `hyperproto.regions.evidence`.
 
     `start_radius="zero"` has the radii of training start at 0, not at eq. 3: nothing but a free bias per class.
     """
@@ -90,11 +90,11 @@ class HyperProto(StoredRegions):
 
     def fitted(self, task: Task) -> Sphere:
         """Fit unseen classes in closed form; classes of many examples are likelier, if that is asked for."""
-        more = self.evaluation_options()
+        more: dict[str, Any] = self.evaluation_options()
         if self.unit_correlation and self.fit == "bayes":
             more |= {"groups": task.support_items(), "correlation": self.unit_correlation}
         if self.fit == "bayes":
-            more |= task.side()
+            more["evidence"] = task.evidence
         fitted = self.closed_form(task.support, task.support_y, task.way, self.fit, **more)
         sphere: Sphere = self.with_one_shot_radius(fitted, task)
         if not self.count_prior:

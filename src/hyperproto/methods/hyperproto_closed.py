@@ -45,5 +45,6 @@ class HyperProtoClosed(Method):
 
     def fitted(self, task: Task) -> Sphere:
         """Fit spheres to the support, and to what else a task has."""
-        more: dict[str, Any] = {"prior_ratio": self.prior_ratio, **task.side()} if self.fit == "bayes" else {}
+        bayes = {"prior_ratio": self.prior_ratio, "evidence": task.evidence}
+        more: dict[str, Any] = bayes if self.fit == "bayes" else {}
         return Sphere.fit(task.support, task.support_y, task.way, mode=self.fit, **more)

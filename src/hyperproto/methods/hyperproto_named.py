@@ -66,7 +66,6 @@ class HyperProtoNamed(Method):
     def fitted(self, task: Task) -> Sphere:
         """The posterior of each class."""
         assert task.names is not None  # needs_names
-        assert task.names_mask is not None
         place = task.names if self.name_map is None else self.name_map(task.names)
         if place.shape[2:] != task.support.shape[2:]:
             raise ConfigError(
@@ -74,7 +73,7 @@ class HyperProtoNamed(Method):
                 f"between them is learned with name_size = {place.shape[-1]} in [method]"
             )
         stats = ClassStatistics.of(task.support, task.support_y, task.way)
-        worth = self.log_worth.exp() * task.names_mask.to(stats.mean)  # (B, N)
+        worth = self.log_worth.exp() * task.evidence.named.to(stats.mean)  # (B, N)
         total = stats.count + worth
         weight = worth / total.clamp(min=torch.finfo(total.dtype).tiny)
         center = torch.lerp(stats.mean, place, weight[..., None])  # (B, N, D)

@@ -58,8 +58,8 @@ def linear_scores(task: Task, fit: Callable[[Task], Sphere]) -> Tensor:
     the queries, most of the data, need not move for that: the bias does.
     """
     middle = task.middle()  # (B, 1, D)
-    unlabelled = None if task.unlabelled is None else task.unlabelled - middle
-    form = fit(replace(task, support=task.support - middle, unlabelled=unlabelled)).linear().shifted(middle)
+    moved = replace(task, support=task.support - middle, evidence=task.evidence.shifted(middle))
+    form = fit(moved).linear().shifted(middle)
     return torch.baddbmm(form.bias[:, None, :], task.query, form.weights)
 
 

@@ -14,6 +14,7 @@ from hyperproto.encoders.base import offsets_of
 from hyperproto.encoders.class_names import ClassNames
 from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError
+from hyperproto.regions.evidence import NO_EVIDENCE, Evidence
 
 PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit of none of the classes
 
@@ -65,9 +66,23 @@ class Task:
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
     query_mask: Tensor | None = None  # (B, Q, L)
-    unlabelled: Tensor | None = None  # (B, U, *feature_shape) units without a label, where there are any to give
-    names: Tensor | None = None  # (B, N, D') vectors of the classes' names, zeros where a class has none
-    names_mask: Tensor | None = None  # (B, N) bool, which classes have a name
+    evidence: Evidence = NO_EVIDENCE  # class names and unlabelled units, where an episode has any
+
+    @property
+    def names(self) -> Tensor | None:
+        """Vectors of the class names, (B, N, D')."""
+        names: Tensor | None = self.evidence.names
+        return names
+
+    @property
+    def unlabelled(self) -> Tensor | None:
+        """Units without a label, (B, U, *feature_shape)."""
+        unlabelled: Tensor | None = self.evidence.unlabelled
+        return unlabelled
+
+    def with_evidence(self, **parts: Any) -> "Task":
+        """Return the task with other `names`, `named` or `unlabelled`."""
+        return replace(self, evidence=replace(self.evidence, **parts))
 
     @property
     def way(self) -> int:
@@ -110,9 +125,10 @@ class Task:
         return torch.einsum("bs,bs...->b...", share, self.support)[:, None]
 
     def detached(self) -> "Task":
-        """The same vectors as constants: no gradient reaches the encoder."""
-        learned = {name: getattr(self, name) for name in ("support", "query", "unlabelled", "names")}
-        return replace(self, **{name: x.detach() for name, x in learned.items() if x is not None})
+        """Return the same vectors as constants: no gradient reaches the encoder."""
+        rows = {"names": self.names, "unlabelled": self.unlabelled}
+        task = self.with_evidence(**{name: x.detach() for name, x in rows.items() if x is not None})
+        return replace(task, support=self.support.detach(), query=self.query.detach())
 
     def centred(self) -> "Task":
         """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits.
@@ -120,19 +136,14 @@ class Task:
         Names of classes have an origin of their own.
         """
         middle = self.middle()
-        unlabelled = None if self.unlabelled is None else self.unlabelled - middle
-        return replace(self, support=self.support - middle, query=self.query - middle, unlabelled=unlabelled)
-
-    def side(self) -> dict[str, Tensor | None]:
-        """What there is besides the support, as options of `Sphere.fit`."""
-        return {"names": self.names, "named": self.names_mask, "unlabelled": self.unlabelled}
+        evidence = self.evidence.shifted(middle)
+        return replace(self, support=self.support - middle, query=self.query - middle, evidence=evidence)
 
     def with_names_as_examples(self) -> "Task":
-        """The same with one more support unit for each class that has a name: the name."""
+        """Return the task with the name of each class, where it has one, as one more support unit."""
         assert self.names is not None
-        assert self.names_mask is not None
         classes = torch.arange(self.way, device=self.support_y.device).expand(len(self.support_y), -1)
-        labels = torch.where(self.names_mask, classes, PAD)
+        labels = torch.where(self.evidence.named, classes, PAD)
         offsets = self.support_offsets
         if offsets is not None:
             offsets = torch.cat([offsets, offsets[:, -1:] + torch.arange(1, self.way + 1)], 1)
@@ -141,17 +152,16 @@ class Task:
             support=torch.cat([self.support, self.names.to(self.support)], 1),
             support_y=torch.cat([self.support_y, labels], 1),
             support_offsets=offsets,
-            names=None,
-            names_mask=None,
+            evidence=replace(self.evidence, names=None, named=None),
         )
 
 
 def with_names(task: Task, names: ClassNames | None) -> Task:
-    """Give a task the names of its classes, where there are any to give."""
+    """Add the names of its classes to the evidence of a task, if there are any."""
     if names is None:
         return task
     vectors, has_name = names.of(task.classes)
-    return replace(task, names=vectors, names_mask=has_name)
+    return task.with_evidence(names=vectors, named=has_name)
 
 
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
@@ -171,7 +181,7 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
         support_offsets=_offsets(units, [episode.support for episode in episodes]),
         support_mask=_mask(units, [episode.support for episode in episodes]),
         query_mask=_mask(units, [episode.query for episode in episodes]),
-        unlabelled=_unlabelled(units, episodes),
+        evidence=Evidence(unlabelled=_unlabelled(units, episodes)),
     )
 
 

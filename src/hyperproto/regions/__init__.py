@@ -12,6 +12,7 @@ from hyperproto.regions.arrays import Array
 from hyperproto.regions.base import FIT_MODES, ClosedForm, LinearForm, Region, check_mode
 from hyperproto.regions.bayes import PRIOR_RATIO
 from hyperproto.regions.cone import Cone, cone_overlap_loss
+from hyperproto.regions.evidence import Evidence
 from hyperproto.regions.gaussian import Gaussian
 from hyperproto.regions.point import Point
 from hyperproto.regions.sphere import Sphere
@@ -28,6 +29,7 @@ __all__ = [
     "ClassStatistics",
     "ClosedForm",
     "Cone",
+    "Evidence",
     "ExampleStatistics",
     "Gaussian",
     "LinearForm",

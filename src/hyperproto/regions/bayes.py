@@ -1,13 +1,19 @@
-"""The default closed form of a sphere: shrunken centres in a whitened space.
+"""Default closed form of a sphere: shrunken centres in a whitened space, with class names as prior means.
 
-A centre that is a mean of K examples is off by noise of variance v / K. With class means drawn around a common m with
-variance v / k, the best guess of the centre is m + K / (K + k) (z - m) (James and Stein), in a space where the scatter
-of a class is round. Both k and that space are estimated from the support, each example judged as if it were left out.
+The mean z_n of K_n examples of class n is off by noise of variance v / K_n. Class means are drawn about prior means p_n
+with variance v / k, in a space where the scatter v of a class is the same in every direction. The posterior mean
+(James and Stein) is
+
+    c_n = p_n + w_n (z_n - p_n),    w_n = K_n / (K_n + k)
+
+The prior means are one common m, or, with a vector P_n of the name of each class, m + g P_n. The mean z_n has variance
+(v / k) / w_n about p_n, so m and g are weighted least squares over the classes; g falls to 0 where names tell nothing,
+and the origin and the scale of the names drop out. The whitening and k come from the support, by leave-one-out.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -15,43 +21,45 @@ from array_api_compat import array_namespace, device
 from hyperproto.errors import ConfigError
 from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, at_most, positive, root, row_squares
 from hyperproto.regions.left_out import LeftOut
-from hyperproto.regions.statistics import ExampleStatistics, trust
+from hyperproto.regions.statistics import ExampleStatistics, scatter_weight
 from hyperproto.regions.whitening import Whitening, within_class_whitening
 
-PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before the support has said anything
-PRIOR_CLASSES = 4.0  # how many classes' worth of evidence that counts for
-LEAST_RATIO, MOST_RATIO = 1 / 4, 16.0  # between which k is measured
-LEAST_LEVERAGE = 0.02  # 1 - leverage of an example on the covariance is never taken for less
-SMALL = 1e-6  # below any sum of weights of a class that has an example
+PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before any data
+PRIOR_CLASSES = 4.0  # classes that this prior of k counts as
+LEAST_RATIO, MOST_RATIO = 1 / 4, 16.0  # bounds of a measured k
+PRIOR_NAME_WEIGHT = 0.25  # g, distance of a class from the common mean along its name, before any data
+PRIOR_NAME_CLASSES = 0.05  # classes with exactly known means that this prior of g counts as
+LEAST_LEVERAGE = 0.02  # lower bound of 1 - leverage of an example on the covariance
+SMALL = 1e-6  # below the sum of weights of any class that has an example
 Spread = Callable[[Array, Array], Array]  # see `fixed_point_ratio`
 
 
 @dataclass(frozen=True, eq=False)
 class BayesFit:
-    """The parts of a fitted sphere."""
+    """Parameters of spheres fitted by "bayes"."""
 
     center: Array  # (..., N, D), in the whitened space
     bias_radius: Array  # (..., N)
     extent_radius: Array  # (..., N)
     whiten: Whitening
-    scatter: Array  # (...) v, 0 where the support cannot tell
+    scatter: Array  # (...) v; 0 where the support does not determine it
     ratio: Array  # (...) k
     gain: Array  # (...) b of A = (I + b R^T R)^(-1/2), R the residuals
 
 
-def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth: Array = None) -> BayesFit:
-    """Estimate whitening, variance ratio, centres and radii from the statistics of a support set.
+def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, effective_count: Array = None) -> BayesFit:
+    """Estimate whitening, variance ratio, centres and radii from the statistics of a support set, without evidence.
 
-    `prior_ratio` is what k is taken for before the support has said anything: an encoder trained on such data, whose
-    classes are compact, deserves less than the default, which fits frozen text encoders. `worth` (..., N) says how many
-    independent examples those of a class are worth, where they are not: that is what its mean is believed by.
+    `prior_ratio` is the prior value of k. The default suits frozen text encoders; an encoder trained on similar data
+    has more compact classes and a smaller k. `effective_count` (..., N) replaces the counts where examples of a class
+    correlate, see `effective_counts`.
 
-    Where the support tells nothing of scatter between and within classes (one class only, one example each, examples
-    that do not differ), there is no whitening, no radius, and k is the prior.
+    Where the support does not determine scatter (one class, one example each, identical examples), the whitening is the
+    identity, radii are 0 and k is the prior.
     """
     xp = array_namespace(stats.mean)
     count = stats.count
-    worth = count if worth is None else worth
+    effective = count if effective_count is None else effective_count
     filled = xp.sum(xp.astype(count > 0, count.dtype), axis=-1)  # (...) classes that have examples
     dof = xp.sum(at_least(count - 1, 0.0), axis=-1)
     known = (dof > 0) & (filled > 1) & stats.scattered
@@ -60,21 +68,21 @@ def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth:
     whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known)
     mean = whiten(stats.mean)  # (..., N, D)
 
-    distance = leave_one_out(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
+    distance = left_out_scatter(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
     several = xp.sum(xp.where(count > 1, count, 0.0), axis=-1)
     pooled = stats.sum(distance) / at_least(several, 1.0)
     own = xp.where(count > 1, stats.average(distance), pooled[..., None])  # (..., N) scatter of each class
-    # The common part v / K of the bias is absorbed by the shrunken centre; what is left is a class's own excess.
-    eps = trust(worth) * (own - pooled[..., None]) / positive(worth)
+    # The shrunken centre absorbs the common part v / K of the bias; the radius is the class's own excess.
+    eps = scatter_weight(effective) * (own - pooled[..., None]) / positive(effective)
 
-    measured = variance_ratio(mean, worth, xp.where(known, pooled, 1.0), filled, prior_ratio)
+    measured = variance_ratio(mean, effective, xp.where(known, pooled, 1.0), filled, prior_ratio)
     ratio = xp.where(known, measured, prior_ratio)
-    weight = worth / (worth + ratio[..., None])
+    weight = effective / (effective + ratio[..., None])
     middle = weighted_mean(weight, mean)  # (..., 1, D)
     return BayesFit(
         center=middle + weight[..., None] * (mean - middle),
         bias_radius=eps,
-        extent_radius=root(own * (1 + 1 / (worth + ratio[..., None]))),
+        extent_radius=root(own * (1 + 1 / (effective + ratio[..., None]))),
         whiten=whiten,
         scatter=xp.where(known, pooled, 0.0),
         ratio=ratio,
@@ -82,12 +90,12 @@ def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, worth:
     )
 
 
-def leave_one_out(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> Array:
-    """What each example (..., S) says of the scatter of its class, had it had no part in the mean or in the whitening.
+def left_out_scatter(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> Array:
+    """Return the leave-one-out contribution of each example (..., S) to the scatter of its class.
 
-    Leaving out an example of residual r takes K / (K - 1) r r^T from the squares about the mean, so its share of the
-    scatter is d = K / (K - 1) ||A r||^2. A was fitted to that share too: by Sherman and Morrison's formula, A^-2 =
-    I + b R^T R less that term makes it d / (1 - b d) in the space whitened without the example.
+    Leaving out an example of residual r removes K / (K - 1) r r^T from the squares about the mean: its contribution is
+    d = K / (K - 1) ||A r||^2. A was fitted to the example too. By Sherman and Morrison's formula, A^-2 = I + b R^T R
+    minus that term gives d / (1 - b d) in the space whitened without the example.
     """
     xp = array_namespace(stats.mean)
     count = stats.count
@@ -96,8 +104,35 @@ def leave_one_out(stats: ExampleStatistics, whiten: Whitening, gain: Array) -> A
     return d / at_least(1 - gain[..., None] * d, LEAST_LEVERAGE)
 
 
+def effective_counts(member: Array, groups: Array, correlation: float) -> Array:
+    """Return the effective sample size of each class (..., N) where examples of one group correlate.
+
+    `member` (..., S, N) is 1 where an example is of a class; `groups` (..., S) numbers the groups from 0, such as the
+    sentence of each word. With correlation r within a group, m examples of one class and group have the variance of
+    m / (1 + (m - 1) r) independent ones: the design effect of cluster samples (Kish, "Survey Sampling", 1965).
+    """
+    xp = array_namespace(member, groups)
+    numbers = xp.arange(int(xp.max(groups)) + 1, dtype=groups.dtype, device=device(groups))
+    inside = xp.astype(groups[..., None] == numbers, member.dtype)  # (..., S, G)
+    size = inside.mT @ member  # (..., G, N) examples of each class in each group
+    return xp.sum(size / (1 + at_least(size - 1, 0.0) * correlation), axis=-2)
+
+
+def weighted_mean(weight: Array, mean: Array) -> Array:
+    """Return the mean (..., 1, D) of class means (..., N, D) with weights (..., N); 0 if all weights are 0."""
+    xp = array_namespace(mean)
+    total = xp.sum(weight, axis=-1)
+    return (weight[..., None, :] @ mean) / xp.where(total > 0, total, 1.0)[..., None, None]
+
+
+# k, the ratio of within-class to between-class variance.
+
+
 def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, prior_ratio: float) -> Array:
-    """k = within / between variance (...) by moments, between 1/4 and 16, then shrunk in log towards the prior."""
+    """Return k (...) by moments, between 1/4 and 16, then shrunk in log towards the prior.
+
+    `mean` (..., N, D), `count` (..., N), `scatter` v (...), `filled` (...) the number of classes with examples.
+    """
     xp = array_namespace(mean)
     k = moment_ratio(
         mean, count, scatter, filled, xp.full_like(scatter, prior_ratio), least=LEAST_RATIO, most=MOST_RATIO
@@ -105,8 +140,22 @@ def variance_ratio(mean: Array, count: Array, scatter: Array, filled: Array, pri
     return shrunk_ratio(k, filled, prior_ratio)
 
 
+def measured_ratio(stats: ExampleStatistics) -> Array:
+    """Return k (...) of classes with many examples, by moments alone: a `prior_ratio` for similar classes.
+
+    It is measured without whitening: a support of few examples hardly whitens, and one of one example a class, where
+    the prior alone decides, not at all.
+    """
+    xp = array_namespace(stats.mean)
+    filled = xp.sum(xp.astype(stats.count > 0, stats.count.dtype), axis=-1)
+    dof = at_least(xp.sum(at_least(stats.count - 1, 0.0), axis=-1), 1.0)
+    scatter = xp.sum(stats.squares, axis=-1) / dof
+    start = xp.full_like(scatter, PRIOR_RATIO)
+    return moment_ratio(stats.mean, stats.count, scatter, filled, start, least=1e-6, most=1e6)
+
+
 def shrunk_ratio(ratio: Array, filled: Array, prior_ratio: float) -> Array:
-    """A measured ratio (...) of `filled` classes, shrunk in log towards the prior."""
+    """Shrink the measured ratio (...) of `filled` classes in log towards the prior."""
     xp = array_namespace(ratio)
     prior = PRIOR_CLASSES * math.log(prior_ratio)
     return xp.exp(((filled - 1) * xp.log(ratio) + prior) / (filled - 1 + PRIOR_CLASSES))
@@ -115,9 +164,9 @@ def shrunk_ratio(ratio: Array, filled: Array, prior_ratio: float) -> Array:
 def moment_ratio(
     mean: Array, count: Array, scatter: Array, filled: Array, start: Array, *, least: float, most: float
 ) -> Array:
-    """k = within / between variance (...) by moments, kept within bounds; see `fixed_point_ratio`."""
+    """Return k (...) about a common mean by moments, within bounds; see `fixed_point_ratio`."""
     xp = array_namespace(mean)
-    away = mean - weighted_mean(count, mean)  # near their middle, so that little cancels below
+    away = mean - weighted_mean(count, mean)  # about their middle, so that little cancels below
     length = xp.sum(away * away, axis=-1)  # (..., N)
     few = mean.shape[-2] <= mean.shape[-1]
     products = away @ away.mT if few else None  # (..., N, N), unless that is larger than the means themselves
@@ -135,10 +184,10 @@ def moment_ratio(
 def fixed_point_ratio(
     count: Array, scatter: Array, filled: Array, start: Array, spread: Spread, *, least: float, most: float
 ) -> Array:
-    """k = within / between variance (...) by moments: five fixed-point steps from `start`, kept within bounds.
+    """Return k = within / between variance (...) by moments: five fixed-point steps from `start`, within bounds.
 
-    `spread(w, sum of w)` gives the weighted squares (...) of the class means about where they are expected, the
-    weights being w = K / (K + k).
+    `spread(w, sum of w)` returns the squares (...) of the class means about their prior means, weighted by
+    w = K / (K + k).
     """
     xp = array_namespace(count)
     k = start
@@ -148,55 +197,88 @@ def fixed_point_ratio(
         found = spread(w, total)
         share = w / positive(count)
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
-        lone = filled < 2  # one class has no between: any denominator will do, the caller takes the prior
+        lone = filled < 2  # one class has no between variance: any denominator serves, the caller takes the prior
         between = (found - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
         # The bounds of k, laid on `between`, which may be negative or 0.
         k = scatter / at_most(at_least(between, scatter / most), scatter / least)
     return k
 
 
-def measured_ratio(stats: ExampleStatistics) -> Array:
-    """Estimate k = within / between variance (...) of classes with many examples, by moments, without whitening.
+# Class names as prior means.
 
-    It serves as `prior_ratio` for other classes of the same encoder. Whitening first made it no better
-    (`research.prior_ratio_choice`).
+
+def with_names(fit: BayesFit, mean: Array, count: Array, names: Array, prior_ratio: float) -> tuple[BayesFit, Array]:
+    """Return a fit with prior means m + g P_n in place of m, and g (...).
+
+    `mean` and `names` (..., N, D) are whitened; k is measured again, about the new prior means.
     """
-    xp = array_namespace(stats.mean)
-    filled = xp.sum(xp.astype(stats.count > 0, stats.count.dtype), axis=-1)
-    dof = at_least(xp.sum(at_least(stats.count - 1, 0.0), axis=-1), 1.0)
-    scatter = xp.sum(stats.squares, axis=-1) / dof
-    start = xp.full_like(scatter, PRIOR_RATIO)
-    return moment_ratio(stats.mean, stats.count, scatter, filled, start, least=1e-6, most=1e6)
-
-
-def weighted_mean(weight: Array, mean: Array) -> Array:
-    """The mean (..., 1, D) of class means (..., N, D) with weights (..., N); 0 if all weights are 0."""
     xp = array_namespace(mean)
-    return (weight[..., None, :] @ mean) / at_least(xp.sum(weight, axis=-1), SMALL)[..., None, None]
+    known = fit.scatter > 0
+    measured = _ratio_about_names(mean, count, names, xp.where(known, fit.scatter, 1.0), prior_ratio)
+    ratio = xp.where(known, measured, prior_ratio)
+    center, name_weight = posterior_centers(mean, count, names, ratio)
+    return replace(fit, center=center, ratio=ratio), name_weight
 
 
-def effective_count(member: Array, groups: Array, correlation: float) -> Array:
-    """How many independent examples those of each class are worth: (..., N); words of one sentence are alike.
+def posterior_centers(
+    mean: Array, count: Array, names: Array, ratio: Array, name_weight: Array = None
+) -> tuple[Array, Array]:
+    """Return c_n (..., N, D) about the prior means m + g P_n, and g (...), which `name_weight` fixes if given."""
+    xp = array_namespace(mean)
+    weight = count / (count + ratio[..., None])
+    if name_weight is None:
+        middle, name_weight = prior_of_names(mean, weight, names, xp.ones_like(count))
+        prior = middle + name_weight[..., None, None] * names
+    else:
+        along = name_weight[..., None, None] * names
+        prior = weighted_mean(weight, mean - along) + along
+    return prior + weight[..., None] * (mean - prior), name_weight
 
-    `member` (..., S, N) is 1 where an example is of a class; `groups` (..., S) numbers the groups from 0. Where the
-    examples of one class in one group correlate by r, the mean of m of them is as noisy as that of m / (1 + (m - 1) r)
-    independent ones: the design effect of cluster samples (Kish, "Survey Sampling", 1965).
+
+def prior_of_names(mean: Array, weight: Array, names: Array, among: Array) -> tuple[Array, Array]:
+    """Return m (..., 1, D) and g >= 0 (...) of z_n ~ m + g P_n by least squares with weights (..., N).
+
+    g has a weak prior, PRIOR_NAME_WEIGHT, that counts as PRIOR_NAME_CLASSES classes of exactly known mean, whose names
+    are as long as those of the classes `among` (..., N), 1 or 0. Names that are all the same give g = 0.
     """
-    xp = array_namespace(member, groups)
-    numbers = xp.arange(int(xp.max(groups)) + 1, dtype=groups.dtype, device=device(groups))
-    inside = xp.astype(groups[..., None] == numbers, member.dtype)  # (..., S, G)
-    size = inside.mT @ member  # (..., G, N) examples of each class in each group
-    return xp.sum(size / (1 + at_least(size - 1, 0.0) * correlation), axis=-2)
+    xp = array_namespace(mean)
+    middle, origin = weighted_mean(weight, mean), weighted_mean(weight, names)  # (..., 1, D)
+    about = names - origin
+    length = xp.sum(about * about, axis=-1)  # (..., N)
+    prior = PRIOR_NAME_CLASSES * xp.sum(among * length, axis=-1) / at_least(xp.sum(among, axis=-1), 1.0)
+    product = xp.sum(weight * xp.sum((mean - middle) * about, axis=-1), axis=-1)
+    square = xp.sum(weight * length, axis=-1)
+    differ = prior > (8 * float(xp.finfo(mean.dtype).eps)) ** 2 * xp.mean(row_squares(names), axis=-1)
+    found = (product + prior * PRIOR_NAME_WEIGHT) / xp.where(differ, square + prior, 1.0)
+    name_weight = xp.where(differ, at_least(found, 0.0), 0.0)
+    return middle - name_weight[..., None, None] * origin, name_weight
 
 
-def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, ratio: Array, gain: Array) -> Doubles:
-    """||A x - centre||^2 of the examples `index` to every class (B, N), each left out, without refitting.
+def _ratio_about_names(mean: Array, count: Array, names: Array, scatter: Array, prior_ratio: float) -> Array:
+    """Return k (...) about m + g P_n, as `variance_ratio` does about m."""
+    xp = array_namespace(mean)
+    among = xp.astype(count > 0, count.dtype)
+    filled = xp.sum(among, axis=-1)
 
-    What all examples estimate together - how strongly to whiten (`gain`) and to shrink (`ratio`) - is taken as it is.
-    What an example moves itself - the mean of its class, the middle of all means, the whitening - moves. In the
-    whitened space, with the means zeta_m from their middle and the residual r of the example that is left out, all that
-    moves is a combination of zeta_n (n its class) and r, so that products of these are enough; the whitening without r
-    follows from the one with it by Sherman and Morrison's formula.
+    def spread(w: Array, _: Array) -> Array:
+        middle, name_weight = prior_of_names(mean, w, names, among)
+        return xp.sum(w * row_squares(mean - middle - name_weight[..., None, None] * names), axis=-1)
+
+    start = xp.full_like(scatter, prior_ratio)
+    k = fixed_point_ratio(count, scatter, filled, start, spread, least=LEAST_RATIO, most=MOST_RATIO)
+    return shrunk_ratio(k, filled, prior_ratio)
+
+
+# Leave-one-out of a fitted sphere, without refitting. NumPy only.
+
+
+def left_out_distances(out: LeftOut, index: Indices, whiten: Whitening | None, ratio: Array, gain: Array) -> Doubles:
+    """Return ||A x - centre||^2 of the examples `index` to every class (B, N), each left out of the fit.
+
+    What all examples estimate together stays as it is: k (`ratio`) and the strength of the whitening (`gain`). The mean
+    of the example's class, the common mean and the whitening are those without the example. In the whitened space, with
+    zeta_m the means minus the common mean and r the residual of the example, all changes are combinations of zeta_n (n
+    its class) and r, so products of these suffice. The whitening without r follows by Sherman and Morrison's formula.
     """
     if whiten is None:
         raise ConfigError("this sphere was not fitted in mode 'bayes', so its whitening is not known; fit it again")
@@ -209,7 +291,7 @@ def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, r
     rest, step = out.rest[index], out.step[index]
     weight_left = rest / (rest + k)  # of the own class (B,)
     total = weight.sum() - weight[own] + weight_left
-    p = ((weight_left - weight[own]) / total)[:, None]  # the middle moves by p zeta_n - q r
+    p = ((weight_left - weight[own]) / total)[:, None]  # the common mean moves by p zeta_n - q r
     q = (weight_left * step / total)[:, None]
 
     # A x - centre_m = e zeta_n + f r - g zeta_m; in the own class both parts in zeta_n are in e, and g is 0.
@@ -225,21 +307,66 @@ def distances_left_out(out: LeftOut, index: Indices, whiten: Whitening | None, r
     distance2 = e * e * norm[own][:, None] + f * f * rho + g * g * norm
     distance2 += 2 * (e * f * mine - e * g * gram - f * g * cross)
     along = e * mine + f * rho - g * cross  # r . (A x - centre_m)
-    share = float(gain) * (out.taken[index] * (1 + step))[:, None]
-    distance2 += along * (share * along) / np.maximum(1 - share * rho, LEAST_LEVERAGE)
-    found: Doubles = np.maximum(distance2, 0.0)
-    return found
+    return _whitened_without(out, index, distance2, along, rho, gain)
+
+
+def left_out_distances_with_names(
+    out: LeftOut, index: Indices, names: Doubles, name_weight: Array, whiten: Whitening, ratio: Array, gain: Array
+) -> Doubles:
+    """Return the distances of `left_out_distances` (B, N) where prior means are m + g P_n.
+
+    g (`name_weight`), too, stays as it is. With y_n = z_n - g P_n and M their mean, weighted by w_n, the centre of
+    another class becomes C_m + (1 - w_m) (M' - M), where M' is the mean without the example.
+    """
+    stats, own, at, k = out.stats, out.own(index), np.arange(len(index)), float(ratio)
+
+    def shared() -> tuple[Doubles, ...]:
+        """Weights (N,), y, g P and centres (N, D), and M (D,) of all examples, whitened."""
+        weight, along = stats.count / (stats.count + k), float(name_weight) * whiten(names)
+        y = whiten(stats.mean) - along
+        middle = weighted_mean(weight, y)
+        return weight, y, along, along + middle + weight[:, None] * (y - middle), middle[0]
+
+    weight, y, along, center, middle = out.kept("names", names, shared)
+    r, rest = whiten(stats.residual[index]), out.rest[index]  # (B, D), (B,)
+    x = whiten(stats.mean[own] + stats.residual[index]) - middle
+    mine = y[own] - out.step[index, None] * r - middle  # y of the own class without the example, minus M
+    weight_left = rest / (rest + k)
+    left = weight.sum() - weight[own] + weight_left
+    step = (weight_left[:, None] * mine - weight[own][:, None] * (y[own] - middle)) / left[:, None]  # M' - M
+
+    lag, from_middle = 1 - weight, center - middle  # (N,), (N, D)
+    distance2 = row_squares(x)[:, None] - 2 * x @ from_middle.T + row_squares(from_middle)
+    distance2 -= 2 * lag * (np.vecdot(x, step)[:, None] - step @ from_middle.T)
+    distance2 += lag * lag * row_squares(step)[:, None]
+    along_r = np.vecdot(r, x)[:, None] - r @ from_middle.T - lag * np.vecdot(r, step)[:, None]
+    away = x - (along[own] + step + weight_left[:, None] * (mine - step))
+    distance2[at, own], along_r[at, own] = row_squares(away), np.vecdot(r, away)
+    return _whitened_without(out, index, distance2, along_r, row_squares(r)[:, None], gain)
+
+
+def left_out_radii(out: LeftOut, index: Indices, radius: Doubles) -> Doubles:
+    """Return the radii (B, N) without each of `index`: the weight of the own class's scatter is that of K - 1."""
+    count, own, rest = out.stats.count, out.own(index), out.rest[index]
+    weight = scatter_weight(count)
+    excess = radius * count / np.where(weight > 0, weight, 1.0)  # scatter above the pooled one
+    return out.with_own(radius, index, scatter_weight(rest) * excess[own] / np.where(rest > 0, rest, 1.0))
 
 
 def _from_middle(weight: Doubles, mean: Doubles) -> tuple[Doubles, Doubles]:
-    """Means (N, D) from their weighted middle, and their squared lengths (N,)."""
+    """Return means (N, D) minus their weighted mean, and their squared lengths (N,)."""
     zeta = mean - weighted_mean(weight, mean)
     return zeta, row_squares(zeta)
 
 
-def radii_left_out(out: LeftOut, index: Indices, radius: Doubles) -> Doubles:
-    """The radii (B, N) that each of `index` meets: its own class is believed as far as one example less allows."""
-    count, own, rest = out.stats.count, out.own(index), out.rest[index]
-    believed = trust(count)
-    excess = radius * count / np.where(believed > 0, believed, 1.0)  # scatter above the pooled one
-    return out.with_own(radius, index, trust(rest) * excess[own] / np.where(rest > 0, rest, 1.0))
+def _whitened_without(
+    out: LeftOut, index: Indices, distance2: Doubles, along: Doubles, rho: Doubles, gain: Array
+) -> Doubles:
+    """Correct squared distances (B, N) for the whitening without each example.
+
+    `along` (B, N) is r . (A x - centre) and `rho` (B, 1) is ||r||^2, of the whitened residual r.
+    """
+    share = float(gain) * (out.taken[index] * (1 + out.step[index]))[:, None]
+    distance2 += along * (share * along) / np.maximum(1 - share * rho, LEAST_LEVERAGE)
+    found: Doubles = np.maximum(distance2, 0.0)
+    return found

@@ -9,11 +9,16 @@ from array_api_compat import array_namespace
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, squared_distance
 from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
-from hyperproto.regions.bayes import PRIOR_RATIO, SMALL, distances_left_out, effective_count, radii_left_out
-from hyperproto.regions.known import Clusters, Knowledge, fit_known
-from hyperproto.regions.known import distances_left_out as known_distances_left_out
+from hyperproto.regions.bayes import (
+    PRIOR_RATIO,
+    SMALL,
+    effective_counts,
+    left_out_distances,
+    left_out_distances_with_names,
+    left_out_radii,
+)
+from hyperproto.regions.evidence import NO_EVIDENCE, Evidence, FittedEvidence, fit_with_evidence
 from hyperproto.regions.left_out import Folds, LeftOut
-from hyperproto.regions.refined import refine as refine_head
 from hyperproto.regions.statistics import (
     MEAN_DISTANCE,
     ClassStatistics,
@@ -48,9 +53,8 @@ class Sphere(Region):
     scatter: Array = None  # (...) the pooled within-class scatter v
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
     gain: Array = None  # (...) how strongly A whitens, see `hyperproto.regions.whitening`
-    knowledge: Knowledge | None = None  # what names and unlabelled rows said, if there were any
-    is_refined: bool = False  # whether centres and radii are those of a refined head
-    folds: Folds | None = None  # by which examples are left out, if it is not known how to find them
+    evidence: FittedEvidence | None = None  # class names and unlabelled rows of a fit by "bayes"
+    folds: Folds | None = None  # for leave-one-out of a stored sphere that cannot be fitted again
 
     def __post_init__(self) -> None:
         """A sphere built without a radius is a point."""
@@ -70,18 +74,14 @@ class Sphere(Region):
         prior_ratio: float = PRIOR_RATIO,
         groups: Array = None,
         correlation: float = 0.0,
-        names: Array = None,
-        named: Array = None,
-        unlabelled: Array = None,
-        refine: bool = False,
+        evidence: Evidence = NO_EVIDENCE,
     ) -> Self:
         """Estimate centres and radii from the support.
 
         - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
           within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
-          see `hyperproto.regions.bayes.effective_count`. It also learns from `names` of the classes (..., N, D) and
-          from `unlabelled` rows (..., U, D): see `hyperproto.regions.known`; and may `refine` the outcome
-          discriminatively: see `hyperproto.regions.refined`.
+          see `hyperproto.regions.bayes.effective_counts`. `evidence` holds class names and unlabelled rows, see
+          `hyperproto.regions.evidence`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
         - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
           squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
@@ -91,7 +91,7 @@ class Sphere(Region):
         check_mode(cls, mode)  # before the support is looked at
         stats = ClassStatistics.of(support, labels, way)
         if correlation and mode != "bayes":
-            raise ConfigError(f"only the fit mode 'bayes' asks how far examples are to be believed; {mode!r} does not")
+            raise ConfigError(f"only the fit mode 'bayes' takes the correlation of examples; {mode!r} does not")
         return cls.from_statistics(
             stats,
             mode=mode,
@@ -99,11 +99,8 @@ class Sphere(Region):
             radius_distance=radius_distance,
             radius_weight=radius_weight,
             prior_ratio=prior_ratio,
-            worth=effective_count(stats.member, groups, correlation) if correlation else None,
-            names=names,
-            named=named,
-            unlabelled=unlabelled,
-            refine=refine,
+            effective_count=effective_counts(stats.member, groups, correlation) if correlation else None,
+            evidence=evidence,
         )
 
     @classmethod
@@ -116,12 +113,8 @@ class Sphere(Region):
         radius_distance: str = "squared",
         radius_weight: float = 1.0,
         prior_ratio: float = PRIOR_RATIO,
-        worth: Array = None,
-        names: Array = None,
-        named: Array = None,
-        unlabelled: Array = None,
-        clusters: Clusters | None = None,
-        refine: bool = False,
+        effective_count: Array = None,
+        evidence: Evidence = NO_EVIDENCE,
     ) -> Self:
         """Estimate centres and radii, as `fit` does; only "bayes" and mean distances of "paper" need the examples."""
         check_mode(cls, mode)
@@ -134,20 +127,13 @@ class Sphere(Region):
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
-        informed = not (names is None and unlabelled is None and clusters is None)
-        if (unlabelled is not None or clusters is not None or refine) and not squared:
+        if evidence and mode != "bayes":
+            raise ConfigError(f"names and unlabelled rows are for the fit mode 'bayes'; {mode!r} cannot use them")
+        if evidence.has_rows and not squared:
             raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
-        if (informed or refine) and mode != "bayes":
-            what = "names and unlabelled rows are" if informed else "refine is"
-            raise ConfigError(f"{what} for the fit mode 'bayes'; {mode!r} cannot use it")
         if mode == "bayes":
-            stats = with_examples(stats)
-            known = {"names": names, "named": named, "unlabelled": unlabelled, "clusters": clusters}
-            fit, knowledge = fit_known(stats, prior_ratio, worth, **known)
-            if refine:
-                fit = refine_head(fit, knowledge, stats, stats.count if worth is None else worth, unlabelled)
-            kept = knowledge if informed else None
-            return cls(**vars(fit), squared=squared, under_root=True, knowledge=kept, is_refined=refine)
+            fit, fitted = fit_with_evidence(with_examples(stats), prior_ratio, effective_count, evidence)
+            return cls(**vars(fit), squared=squared, under_root=True, evidence=fitted)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
         if mode == "unbiased":
@@ -162,9 +148,9 @@ class Sphere(Region):
 
     @classmethod
     def options(cls, mode: str) -> tuple[str, ...]:
-        """The forms of the measure, the reading of eq. 3, and of "bayes" its prior and whether it is refined."""
+        """Name the forms of the measure, the reading of eq. 3, and the prior of "bayes"."""
         shared = ("squared", "radius_distance")
-        return (*shared, "prior_ratio", "refine") if mode == "bayes" else shared
+        return (*shared, "prior_ratio") if mode == "bayes" else shared
 
     @classmethod
     def needs_examples(cls, mode: str, **options: Any) -> str | None:
@@ -221,8 +207,8 @@ class Sphere(Region):
         """
         xp = array_namespace(x)
         k, known = self.ratio[..., None], self.scatter[..., None]
-        if self.knowledge is not None:
-            count, known = self.knowledge.believed(count), self.knowledge.scatter[..., None]
+        if self.evidence:
+            count, known = self.evidence.posterior_count(count), self.evidence.scatter[..., None]
         weight = count / (count + k)  # (..., N) how far a centre has come from the middle to its class's mean
         middle = xp.mean(self.center, axis=-2, keepdims=True)  # (..., 1, D): centres are shrunk to their own mean
         away = xp.sum((self.center - middle) ** 2, axis=-1) / at_least(weight, SMALL)  # an empty class: at the middle
@@ -245,7 +231,7 @@ class Sphere(Region):
         met: Any = self
         if form.mode == "bayes":
             place = self._distances_left_out(out, index)
-            met = replace(self, bias_radius=radii_left_out(out, index, self.bias_radius))
+            met = replace(self, bias_radius=left_out_radii(out, index, self.bias_radius))
         else:
             place = out.squared_distances(index, fair)
             if form.mode == "paper" and averages_distances(**form.options) and not fair:
@@ -257,24 +243,25 @@ class Sphere(Region):
         return measured
 
     def heads_left_out(self, out: LeftOut, form: ClosedForm) -> Folds | None:
-        """Heads without some of the examples, where one that is left out would still be in the head.
+        """Return heads for leave-one-out, each fitted without one fold of the examples; None if a closed form exists.
 
-        Unlabelled rows are shared out by all examples, and a cluster that an example has made stays where it is when
-        that is left out: such scores tell nothing. So clusters whose rows are not known take no part in this.
+        Unlabelled rows are assigned by all examples: a cluster that an example has formed would stay when that example
+        is left out. So clusters whose rows are not stored take no part in these fits.
         """
         if self.folds is not None:
             return self.folds
-        if not self.is_refined and form.options.get("unlabelled") is None:
+        if not form.by_folds:
             return None
-        honest = {name: value for name, value in form.options.items() if name != "clusters"}
-        made: Folds = out.kept("folds", form, lambda: Folds.fit(out.stats, replace(form, options=honest)))
+        evidence = replace(form.options.get("evidence", NO_EVIDENCE), clusters=None)
+        fresh = replace(form, options={**form.options, "evidence": evidence})
+        made: Folds = out.kept("folds", form, lambda: Folds.fit(out.stats, fresh))
         return made
 
     def _distances_left_out(self, out: LeftOut, index: Indices) -> Doubles:
-        if self.knowledge is None or self.whiten is None:
-            return distances_left_out(out, index, self.whiten, self.ratio, self.gain)
-        named = replace(self.knowledge, clusters=None)
-        return known_distances_left_out(out, index, named, self.whiten, self.ratio, self.gain)
+        evidence, whiten, given = self.evidence, self.whiten, (self.ratio, self.gain)
+        if evidence is None or evidence.names is None or whiten is None:
+            return left_out_distances(out, index, whiten, *given)
+        return left_out_distances_with_names(out, index, evidence.names, evidence.name_weight, whiten, *given)
 
     def _squared_distance(self, x: Array) -> Array:
         return squared_distance(x if self.whiten is None else self.whiten(x), self.center)

@@ -328,16 +328,16 @@ def class_scatter(squares: Array, count: Array) -> Array:
     return xp.where(count > 1, squares / at_least(count - 1, 1.0), pooled_scatter(squares, count)[..., None])
 
 
-def trust(count: Array) -> Array:
-    """How far a class's own scatter is believed, from 0 for one example to 1; the rest is the pooled scatter."""
+def scatter_weight(count: Array) -> Array:
+    """Return the posterior weight of a class's own scatter, (K - 1) / (K - 1 + 16); the rest is the pooled scatter."""
     spare = at_least(count - 1, 0.0)
     return spare / (spare + PRIOR_EXAMPLES)
 
 
 def shrunk_scatter(own: Array, pooled: Array, count: Array) -> Array:
     """Scatter of each class as far as its examples can tell, and the pooled one for the rest: (..., N)."""
-    believed = trust(count)
-    return believed * own + (1 - believed) * pooled
+    weight = scatter_weight(count)
+    return weight * own + (1 - weight) * pooled
 
 
 def extent_radius(squares: Array, count: Array) -> Array:

@@ -223,7 +223,7 @@ class Bench:
             task = gather_task(units, episodes, items)
             if self.build().needs_unlabelled:
                 shape = len(episodes), UNLABELLED
-                task = replace(task, unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
+                task = task.with_evidence(unlabelled=units.x[: len(episodes) * UNLABELLED].unflatten(0, shape))
         return with_names(task, self._class_names(pool))
 
     def scores(self, episodes: Sequence[Episode], shift: float = 0.0, pool: Pool | None = None) -> list[Tensor]:

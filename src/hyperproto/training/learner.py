@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -102,12 +101,12 @@ class Learner(Predictor):
         task = self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
         if task.names is None or "names" not in self.method.knows:
             return task
-        return replace(task, names=self.features.transform(task.names))  # a prior is in the space of the items
+        return task.with_evidence(names=self.features.transform(task.names))  # a prior is in the space of the items
 
     def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
         """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
         units = self.features(self._batch(pool, items.ravel()))
-        return replace(task, unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
+        return task.with_evidence(unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
 
     def forward(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> dict[str, Tensor]:
         """Encode the drawn items and return the losses of the method and of the encoder."""
