@@ -17,7 +17,7 @@ from hyperproto.methods.proto_adv import ProtoADV, domain_batch, reversed_gradie
 from hyperproto.recipes import Unlabelled
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors
-from hyperproto.training.unlabelled import UnlabelledItems
+from hyperproto.training.tasks import UnlabelledItems
 from tests.helpers.random_tasks import make_task
 
 

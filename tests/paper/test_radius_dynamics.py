@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError, EpisodeError
-from hyperproto.paper.radius_dynamics import AnchorEpisodes, anchor_recipe, cross_correlation, radius_dynamics
+from hyperproto.paper.radius_dynamics import AnchorTasks, anchor_recipe, cross_correlation, radius_dynamics
 from hyperproto.recipes import Recipe
 from hyperproto.reports import radius_figure
 from hyperproto.training import Run, load_recipe, train
@@ -59,11 +59,11 @@ def test_the_other_classes_of_an_anchor_are_even() -> None:
         EpisodeSampler(blobs(), way=3, shot=0, query=1, anchor=8)
 
 
-class Watched(AnchorEpisodes):
+class Watched(AnchorTasks):
     """Keeps what was drawn, beside what was logged before."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         self.drawn: list[tuple[int, float, float, bool, Episode]] = []
 
     def draw(self, step: int) -> list[Episode]:
@@ -76,11 +76,11 @@ class Watched(AnchorEpisodes):
 def test_good_and_bad_episodes_alternate(recipe: Recipe, tmp_path: Path) -> None:
     watched: list[Watched] = []
 
-    def sampling(*given: Any) -> Watched:
-        watched.append(Watched(*given, 3, 8, 5))  # the anchor, the warm-up, the draws
+    def source(*given: Any) -> Watched:
+        watched.append(Watched(*given, anchor=3, warmup=8, draws=5))
         return watched[0]
 
-    run = train(recipe, tmp_path / "run", sampling=sampling)
+    run = train(recipe, tmp_path / "run", source=source)
     drawn = watched[0].drawn
     assert [number for number, *_ in drawn] == list(range(1, 41))
     assert all(episode.classes[0] == 3 for *_, episode in drawn)
@@ -106,7 +106,7 @@ def test_good_and_bad_episodes_alternate(recipe: Recipe, tmp_path: Path) -> None
 def test_what_is_looked_at_is_equation_2(recipe: Recipe, tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
 
-    class Loop(AnchorEpisodes):
+    class Loop(AnchorTasks):
         def draw(self, step: int) -> list[Episode]:
             episodes = super().draw(step)
             if step == 5:
@@ -128,10 +128,10 @@ def test_what_is_looked_at_is_equation_2(recipe: Recipe, tmp_path: Path) -> None
                 far.append(float(((x - center[self.anchor]) ** 2).sum()))
             seen.update(accuracy=(self.accuracy, np.mean(right)), distance=(self.distance, np.mean(far)))
 
-    def sampling(recipe: Recipe, pool: Any, learner: Any, rows: Any) -> Loop:
-        return Loop(recipe, pool, learner, rows, 3, 8, 5)
+    def source(*given: Any) -> Loop:
+        return Loop(*given, anchor=3, warmup=8, draws=5)
 
-    train(recipe, tmp_path / "run", sampling=sampling)
+    train(recipe, tmp_path / "run", source=source)
     assert seen["accuracy"][0] == pytest.approx(seen["accuracy"][1])
     assert seen["distance"][0] == pytest.approx(seen["distance"][1], rel=1e-5)
 

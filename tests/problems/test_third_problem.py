@@ -21,7 +21,7 @@ from hyperproto.evaluation import EncodedPool, compare, measure_episodes, predic
 from hyperproto.methods import make_method
 from hyperproto.problems import PROBLEMS, Answers, Measurement, Problem, make_sampler, problem_of
 from hyperproto.training import load_recipe, train
-from hyperproto.training.metrics import validated
+from hyperproto.training.run import validated
 from tests.helpers.predicting import predictor, source
 
 

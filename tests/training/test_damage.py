@@ -20,7 +20,8 @@ from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.estimators.items import run_folder
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import HEAD, NO_CHECKSUM, load_tensors, save_tensors
-from hyperproto.training.prior_ratio import PriorRatio
+from hyperproto.training.optimisers import Optimisers
+from hyperproto.training.validation import PriorRatio
 from tests.helpers.damage import flipped
 
 from .conftest import TINY, recipe_file
@@ -281,18 +282,17 @@ def test_a_training_that_goes_astray_says_when(
 
 def test_weights_that_were_good_are_kept(vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe(str(recipe_file(vectors_file)), ["training.checkpoint_every=2", "training.validate_every=2"])
-    module = sys.modules["hyperproto.training.train"]
-    real = module._update
+    real, done = Optimisers.step, []
 
-    def harm(optimisers: Any, *rest: Any) -> None:
-        real(optimisers, *rest)
-        harm.steps += 1  # type: ignore[attr-defined]
-        if harm.steps == 8:  # type: ignore[attr-defined]
+    def harm(optimisers: Optimisers, losses: Any) -> torch.Tensor:
+        loss = real(optimisers, losses)
+        done.append(loss)
+        if len(done) == 8:
             with torch.no_grad():
-                optimisers["encoder"].param_groups[0]["params"][0].fill_(torch.nan)
+                optimisers.groups["encoder"].params[0].fill_(torch.nan)
+        return loss
 
-    harm.steps = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr(module, "_update", harm)
+    monkeypatch.setattr(Optimisers, "step", harm)
     with pytest.raises(ConfigError, match=r"step 8: \S+ holds NaN or infinity\. Lower .*run keeps its last checkpoint"):
         train(recipe, tmp_path / "run")
     run = Run(tmp_path / "run")
@@ -382,7 +382,7 @@ def test_a_run_that_trains_is_refused_before_its_data_are_opened(
     with subprocess.Popen([sys.executable, "-c", HOLD, str(run.folder)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        monkeypatch.setattr(module, "open_pool", lambda *_: pytest.fail("opened"))
+        monkeypatch.setattr(module, "training_pool", lambda *_: pytest.fail("opened"))
         with pytest.raises(BusyError, match=r"run: another process is training in this folder; wait until it ends, or"):
             go_on(run, trained.parent / "hyperproto.toml")
         run.load()

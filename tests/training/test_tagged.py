@@ -14,7 +14,7 @@ from hyperproto.errors import ConfigError, EpisodeError
 from hyperproto.evaluation import EncodedPool, tag_alike
 from hyperproto.problems import f1_interval
 from hyperproto.training import Report, Run, load_recipe, train
-from hyperproto.training.metrics import validated
+from hyperproto.training.run import validated
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
 

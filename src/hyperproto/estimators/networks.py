@@ -31,8 +31,8 @@ from hyperproto.estimators.callables import (
     qualified_name,
 )
 from hyperproto.registry import check_options
-from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
+from hyperproto.training.validation import PriorRatio
 
 Options = tuple[tuple[str, Any], ...]
 

@@ -7,6 +7,7 @@ training goes on where it stopped, to the very same result.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from hyperproto.data import Pool, open_pool
+from hyperproto.data import Pool, Progress, open_pool
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.episodes.random import PICTURES, shuffled
 from hyperproto.errors import ConfigError
@@ -26,6 +27,7 @@ from hyperproto.reports.drawing import Numbers
 from hyperproto.reports.figures import Floats
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.learner import Learner
+from hyperproto.training.tasks import TaskSource
 
 RECIPE = "table2:hyperproto-cnn"
 WARMUP, BLOCK, DRAWS, STEPS, ANCHORS = 500, 50, 50, 2000, 8
@@ -38,28 +40,35 @@ OVERRIDES = [  # 5-way 5-shot on a CPU: one episode a step, word vectors fixed
 ]  # fmt: skip
 
 
-class AnchorEpisodes:
-    """Episodes that hold the anchor, good and bad ones in turn."""
+class AnchorTasks(TaskSource):
+    """One episode a step that holds the anchor class; blocks of good and bad episodes alternate."""
 
     def __init__(
         self,
         recipe: Recipe,
         pool: Pool,
         learner: Learner,
-        rows: Sequence[dict[str, Any]],
+        progress: Progress | None = None,
+        *,
         anchor: int,
         warmup: int = WARMUP,
         draws: int = DRAWS,
     ) -> None:
+        super().__init__(recipe, pool, learner, progress)
         task = recipe.episodes
         assert task is not None  # `anchor_recipe` sees to it
         shape: dict[str, Any] = {"way": task.way, "shot": task.shot, "query": task.query}
         self.sampler = EpisodeSampler(pool, **shape, seed=recipe.training.seed, anchor=anchor)
-        self.pool, self.learner, self.anchor = pool, learner, anchor
+        self.anchor = anchor
         self.warmup, self.draws, self.block = warmup, draws, recipe.training.log_every
-        self.last = float(rows[-1]["anchor_accuracy"]) if rows else 0.0
+        self.last = 0.0  # accuracy logged last
         self.accuracy = self.distance = 0.0  # of the episode drawn last
         self.seen: list[tuple[float, int, bool]] = []  # of the block: distance, draws, whether none was as wanted
+
+    def begin(self, rows: Sequence[dict[str, Any]], progress: Progress | None = None) -> None:
+        """Restore the accuracy logged last from the log of a resumed run."""
+        super().begin(rows, progress)
+        self.last = float(rows[-1]["anchor_accuracy"]) if rows else 0.0
 
     def draw(self, step: int) -> list[Episode]:
         """Return the episode of a step: the first good (or bad) one of its draws, or the one that comes nearest."""
@@ -159,10 +168,8 @@ def radius_dynamics(
             total = anchors * report.steps
             show(number * report.steps + report.step, total, f"steps, anchor {number + 1} of {anchors}")
 
-        def sampling(resolved: Recipe, pool: Pool, learner: Learner, rows: Any, anchor: int = anchor) -> AnchorEpisodes:
-            return AnchorEpisodes(resolved, pool, learner, rows, anchor, warmup, draws)
-
-        run = train(recipe, folder / f"anchor-{anchor}", on_step, sampling=sampling)
+        source = partial(AnchorTasks, anchor=anchor, warmup=warmup, draws=draws)
+        run = train(recipe, folder / f"anchor-{anchor}", on_step, source=source)
         found.append({"anchor": names[anchor], "class": anchor, **_series(run, warmup)})
     return {
         "recipe": recipe.name,

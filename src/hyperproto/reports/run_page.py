@@ -8,7 +8,7 @@ from hyperproto.reports import figures
 from hyperproto.reports.page import Page
 from hyperproto.reports.recipe_text import settings_lines
 from hyperproto.training import Run
-from hyperproto.training.metrics import validated
+from hyperproto.training.run import validated
 
 NO_LOSS = {"step", "ci95", "precision", "recall", "radii", "radius_spread"}  # of what a run logs, beside its metric
 

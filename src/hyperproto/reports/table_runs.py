@@ -10,9 +10,8 @@ from hyperproto.errors import HyperProtoError
 from hyperproto.recipes import WORDS, Paper, PaperTable, Recipe, parse, recipes_of
 from hyperproto.registry import TrustError, names_file
 from hyperproto.training import Run, load_recipe
-from hyperproto.training.metrics import validated
 from hyperproto.training.resolve import completed
-from hyperproto.training.run import differences
+from hyperproto.training.run import differences, validated
 
 
 @dataclass(frozen=True, eq=False)

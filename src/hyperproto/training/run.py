@@ -1,13 +1,15 @@
 """A run on disk: config.json, metrics.jsonl, model.safetensors, prior_ratio.json, checkpoint/.
 
-Each of them has checksums of its content. What was damaged or edited is refused by name.
+Each file has checksums of its content; an error names a file that was damaged or edited.
 """
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 from hyperproto import __version__
 from hyperproto.data import Pool
@@ -15,17 +17,19 @@ from hyperproto.decisions import DECISION_OPTIONS
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import atomic_write, errors_name, json_checksum, lock, read_bytes, read_json
 from hyperproto.methods import METHODS
+from hyperproto.problems import PROBLEMS
 from hyperproto.recipes import WORDS, Recipe, parse
 from hyperproto.registry import Trust, TrustError, keywords
 from hyperproto.registry import trust as trust_files
 from hyperproto.training.checkpoint import WAY_OUT, fill, load_model, load_state, load_tensors, model_tensors
 from hyperproto.training.learner import Learner
-from hyperproto.training.metrics import line_of, read_lines, validated
 
-# Of config.json. 0.1 wrote none; 2 had the options of the decision among the method's; up to 3 there were no checksums,
-# and no sentence-transformer read its checkpoint's own files; up to 4 a frozen relation-transformer gave the mean.
+# Formats of config.json: version 0.1 wrote none; 2 had the decision's options in the method's section; 3 had no
+# checksums, and its sentence-transformers ignored the checkpoint's own files; 4 had the mean for a frozen
+# relation-transformer.
 FORMAT = 5
-CHECKSUMS = 4  # the first with checksums
+CHECKSUMS = 4  # the first format with checksums
+LINE_CHECKSUM = "crc32"  # key in a line of metrics.jsonl
 
 
 class Run:
@@ -40,14 +44,14 @@ class Run:
         self.prior_ratio = self.folder / "prior_ratio.json"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Let no other process train here meanwhile; evaluating a run needs no lock."""
+        """Lock the folder against training by another process; evaluating a run needs no lock."""
         return lock(
             self.folder,
             "another process is training in this folder; wait until it ends, or name another folder with --out",
         )
 
     def claim(self, recipe: Recipe, pool: Pool) -> None:
-        """Write the resolved configuration, or make sure that the run already there has the same, and the same data."""
+        """Write the resolved configuration, or check that the existing run has the same recipe and data."""
         data = {"n_classes": pool.n_labels, "data_digest": pool.digest}
         config = {"version": __version__, "format": FORMAT, **data, "recipe": recipe.model_dump(mode="json")}
         if not self.config.exists():
@@ -55,7 +59,7 @@ class Run:
                 file.write(json.dumps({**config, "checksum": json_checksum(config)}, indent=2).encode() + b"\n")
             return
         found = self.read_config()
-        began = parse(found["recipe"], str(self.config)).model_dump(mode="json")  # with settings that are newer than it
+        began = parse(found["recipe"], str(self.config)).model_dump(mode="json")  # with the defaults of newer settings
         different = sorted(differences(_settings(began), _settings(recipe.model_dump(mode="json"))))
         different += [name for name in data if found.get(name) != data[name]]
         if different:
@@ -65,7 +69,7 @@ class Run:
             )
 
     def load(self, weights: Literal["best", "last"] = "best", *, trust: Trust = None) -> tuple[Learner, Recipe]:
-        """Build the learner with its best weights, or with those of its last checkpoint.
+        """Build the learner with its best weights, or with the weights of its last checkpoint.
 
         A method `FILE.py:CLASS` is imported only if `trust`, or an earlier consent, names the file.
         """
@@ -76,7 +80,7 @@ class Run:
             learner = Learner.build(recipe, config["n_classes"])
         except (ConfigError, DataError) as error:
             raise type(error)(f"{self.config}: {error}") from None
-        except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # numbers that no network has
+        except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # sizes that cannot be built
             raise DataError(f"{self.config}: no such model can be built ({error}); {WAY_OUT}") from None
         if weights == "best":
             load_model(self.model, learner)
@@ -85,35 +89,36 @@ class Run:
         return learner.eval(), recipe
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> int:
-        """Append rows, make sure they are on disk, and return the length of the file."""
+        """Append rows to the log, flush them to disk, and return the length of the file in bytes."""
         with errors_name(self.metrics), self.metrics.open("ab") as file:
-            file.writelines(map(line_of, rows))
+            file.writelines(map(_line, rows))
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
 
-    def cut_metrics(self, length: int) -> None:
-        """Forget what was logged after the checkpoint; what was logged before, `length` bytes, must be whole."""
+    def cut_metrics(self, length: int) -> list[dict[str, Any]]:
+        """Truncate the log to its `length` in bytes at the checkpoint; return the rows that stay."""
         self.metrics.touch()
-        self._rows(read_bytes(self.metrics)[:length], length)
+        rows = self._rows(read_bytes(self.metrics)[:length], length)
         os.truncate(self.metrics, length)
+        return rows
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return every row logged; a last line without an end, as a killed training leaves it, is left out."""
+        """Return all rows of the log; an incomplete last line, as a killed training leaves it, is skipped."""
         length = 0
-        with suppress(DataError):  # there is no checkpoint yet, or a damaged one, which is not asked for here
+        with suppress(DataError):  # no checkpoint yet, or a damaged one
             length = load_state(self.checkpoint).get("metrics_length", 0)
         return self._rows(read_bytes(self.metrics, missing="has this run been trained?"), length)
 
     def _rows(self, content: bytes, length: int) -> list[dict[str, Any]]:
-        """Read the log; its first `length` bytes are whole lines, since the checkpoint says so."""
-        rows = read_lines(content, self.metrics, checksums=self.read_config()["format"] >= CHECKSUMS)
+        """Parse the log; its first `length` bytes, written before the checkpoint, must be complete lines."""
+        rows = _read_lines(content, self.metrics, checksums=self.read_config()["format"] >= CHECKSUMS)
         if content[:length].rpartition(b"\n")[2] or len(content) < length:
             raise DataError(f"{self.metrics}: shorter than its checkpoint says, or lines were changed; {WAY_OUT}")
         return rows
 
     def best_validation(self) -> dict[str, Any]:
-        """The step whose weights the run keeps: `step`, the metric (`accuracy` or `f1`, a fraction) and its `ci95`."""
+        """Return the best validation: `step`, the metric (`accuracy` or `f1`, as a fraction) and its `ci95`."""
         metric, validations = validated(self.read_metrics())
         if not validations:
             raise DataError(f"{self.metrics}: no validation in it; train on: {self.folder} has no best weights yet")
@@ -121,7 +126,7 @@ class Run:
         return {key: best[key] for key in ("step", metric, "ci95")}
 
     def read_config(self) -> dict[str, Any]:
-        """Return config.json; that of an older version in today's words."""
+        """Return config.json, converted to the current format if an older version wrote it."""
         content = read_json(self.config, missing="is this the folder of a run?", damaged=WAY_OUT)
         try:
             return _migrated(_checked(content))
@@ -131,8 +136,69 @@ class Run:
             raise DataError(f"{self.config}: not the configuration of a run ({error}); {WAY_OUT}") from None
 
 
+def _line(row: Mapping[str, Any]) -> bytes:
+    """Return a row of the log as a line of metrics.jsonl: JSON with a checksum as its last key."""
+    return json.dumps({**row, LINE_CHECKSUM: _checksum(row)}).encode() + b"\n"
+
+
+def _read_lines(content: bytes, path: Path, checksums: bool) -> list[dict[str, Any]]:
+    """Return the rows of all complete lines; a killed run may leave an incomplete last one.
+
+    Every line must have a checksum, unless an older version began the run (`checksums` is false).
+    """
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+        problem, row = _read_line(line, rows[-1]["step"] if rows else 0, checksums)
+        if problem:
+            raise DataError(f"{path}, line {number}: damaged, or changed after it was written ({problem}); {WAY_OUT}")
+        rows.append(row)
+    return rows
+
+
+def _read_line(line: bytes, last_step: int, checksums: bool) -> tuple[str, dict[str, Any]]:
+    """Return the problem with a line ("" if there is none) and its row."""
+    try:
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        return f"no JSON: {error}", {}
+    if not isinstance(row, dict):
+        return "no JSON object", {}
+    found = row.pop(LINE_CHECKSUM, None)
+    if found != _checksum(row) and (checksums or found is not None):
+        return "its checksum is another", {}
+    step = row.get("step")
+    if type(step) is not int or step <= last_step:
+        return f"step {step!r} after step {last_step}", {}
+    wrong = [key for key, value in row.items() if not _is_number(value)]
+    wrong += ["ci95" for metric in _metrics() if metric in row and not isinstance(row.get("ci95"), float)]
+    return (f"{wrong[0]} is {row.get(wrong[0])!r}" if wrong else ""), row
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number or a list of numbers: a log holds nothing else."""
+    return all(type(number) in (int, float) for number in (value if isinstance(value, list) else [value]))
+
+
+def _checksum(row: Mapping[str, Any]) -> str:
+    return f"{crc32(json.dumps(row).encode()):08x}"
+
+
+def _metrics() -> list[str]:
+    return [PROBLEMS.get(name).metric for name in PROBLEMS.names()]  # accuracy, f1, and those of others
+
+
+def validated(rows: Sequence[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """Return the name of the metric that selected the weights, and the rows of validations."""
+    metrics = _metrics()
+    for metric in metrics:
+        found = [row for row in rows if metric in row]
+        if found:
+            return metric, found
+    return metrics[0], []
+
+
 def _checked(config: Any) -> dict[str, Any]:
-    """Return the content of a config.json without its checksum, if that is right; a ValueError says what is not."""
+    """Return the content of a config.json without its checksum; raise a ValueError that names a problem."""
     if not isinstance(config, dict):
         raise ValueError("no JSON object")
     kinds = {"version": str, "n_classes": int, "data_digest": str, "recipe": dict}
@@ -153,10 +219,10 @@ def _checked(config: Any) -> dict[str, Any]:
 
 
 def _migrated(config: dict[str, Any]) -> dict[str, Any]:
-    """Say in today's words what a run of an older version did; its own format stays in "format"."""
+    """Convert the configuration of an older version to the current one; "format" keeps the original number."""
     found = config.get("format", 1)
     recipe = config["recipe"]
-    if found < 2:  # 5 instances a class to start from, one schedule for all
+    if found < 2:  # initialised from 5 instances a class; one schedule for all
         method = recipe["method"]
         if "init_shot" in keywords(METHODS.get(method["name"])):
             method = {"init_shot": 5, **method}
@@ -174,7 +240,7 @@ def _migrated(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reads_prompts(encoder: dict[str, Any]) -> bool:
-    """Whether an encoder with these options names head and tail before the sentence because nothing else is said."""
+    """Return whether these encoder options select the prompt with head and tail, which is the default since 5."""
     if encoder.get("name") != "relation-transformer" or not encoder.get("frozen", True):
         return False
     usual = {"representation": "auto", "markers": None, "output": "vectors"}
@@ -182,12 +248,12 @@ def _reads_prompts(encoder: dict[str, Any]) -> bool:
 
 
 def _settings(recipe: dict[str, Any]) -> dict[str, Any]:
-    """What decides the result of a run, without the words about it."""
+    """Return the settings that determine a result, without descriptions."""
     return {key: value for key, value in recipe.items() if key not in WORDS}
 
 
 def differences(a: Any, b: Any, path: str = "") -> set[str]:
-    """Dotted names of what differs between two nested tables."""
+    """Return the dotted names of values that differ between two nested tables."""
     if not (isinstance(a, dict) and isinstance(b, dict)):
         return set() if a == b else {path}
     keys = a.keys() | b.keys()

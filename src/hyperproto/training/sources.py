@@ -18,8 +18,8 @@ from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe, parse_values
 from hyperproto.registry import TRANSFORMS, keywords, option_problems
-from hyperproto.training.prior_ratio import PriorRatio
 from hyperproto.training.run import Run
+from hyperproto.training.validation import PriorRatio
 
 RANDOM = ":random"  # behind the name of an encoder: with weights drawn at random
 # Options of a method that count with some of its closed forms only.

@@ -1,0 +1,134 @@
+"""Sources of training tasks: episodes, batches or pairs of items, with unlabelled items where a recipe names some.
+
+The training loop asks a `TaskSource` for the task of each step. A source of your own overrides `draw`:
+
+    class MyTasks(TaskSource):
+        def draw(self, step):
+            return self.sampler.draw(1, start=step)
+
+    train(recipe, "runs/mine", source=MyTasks)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hyperproto.data import IntArray, Pool, Progress, open_pool
+from hyperproto.data.formats.relations import with_blanks
+from hyperproto.episodes import BatchSampler, Episode, PairSampler, Sampler
+from hyperproto.episodes.random import UNLABELLED, raw_words
+from hyperproto.errors import ConfigError
+from hyperproto.methods import Task
+from hyperproto.problems import make_sampler
+from hyperproto.recipes import Recipe, Unlabelled
+from hyperproto.training.learner import Learner
+
+
+class TrainingTask(NamedTuple):
+    """The encoded task of one step, and the raw batch it was encoded from, which the encoder's own loss reads."""
+
+    task: Task
+    batch: Any
+
+
+class TaskSource(ABC):
+    """Training tasks by step.
+
+    For a resumed run to equal an uninterrupted one, everything a source remembers must follow from the step, the
+    learner's weights and the rows of the log.
+    """
+
+    def __init__(self, recipe: Recipe, pool: Pool, learner: Learner, progress: Progress | None = None) -> None:
+        self.pool, self.learner = pool, learner
+        self.unlabelled = UnlabelledItems.of(recipe, progress)
+
+    @abstractmethod
+    def draw(self, step: int) -> list[Episode]:
+        """Draw the episodes of a step, counted from 0."""
+
+    def task(self, step: int) -> TrainingTask:
+        """Draw the episodes of a step and encode their items, in training mode and in one pass."""
+        episodes, learner = self.draw(step), self.learner.train()
+        batch, local, items = learner.collate(self.pool, episodes)
+        task = learner.task(batch, local, items)
+        if self.unlabelled is not None:
+            task = learner.with_unlabelled(task, self.unlabelled.pool, self.unlabelled.draw(step, episodes))
+        return TrainingTask(task, batch)
+
+    def begin(self, rows: Sequence[dict[str, Any]], progress: Progress | None = None) -> None:
+        """Encode the pools of a frozen encoder once; `rows` is the log of a resumed run, up to its checkpoint."""
+        self.learner.store(self.pool, progress)
+        if self.unlabelled is not None:
+            self.learner.store(self.unlabelled.pool, progress)
+
+    def log(self) -> dict[str, float]:
+        """Return additional columns for a row of the log."""
+        return {}
+
+
+class SampledTasks(TaskSource):
+    """Tasks of the section that a recipe has: `[episodes]`, `[batches]` or `[pairs]`."""
+
+    def __init__(self, recipe: Recipe, pool: Pool, learner: Learner, progress: Progress | None = None) -> None:
+        super().__init__(recipe, pool, learner, progress)
+        self.sampler, self.number = _sampler(recipe, pool)
+
+    def draw(self, step: int) -> list[Episode]:
+        """Draw the next episodes, batch or pairs."""
+        return self.sampler.draw(self.number, start=step * self.number)
+
+
+MakeSource = Callable[[Recipe, Pool, Learner, Progress | None], TaskSource]
+
+
+def _sampler(recipe: Recipe, pool: Pool) -> tuple[Sampler | BatchSampler | PairSampler, int]:
+    """Build the sampler of a recipe; return it with the number of draws a step."""
+    seed, config = recipe.training.seed, recipe.episodes
+    if (batches := recipe.batches) is not None:
+        return BatchSampler(pool, size=batches.size, seed=seed), 1
+    if (pairs := recipe.pairs) is not None:
+        return PairSampler(pool, source=pairs.source, blanks=pairs.blanks, seed=seed), pairs.size
+    assert config is not None  # by the schema
+    shape = {"way": config.way, "shot": config.shot, "query": config.query, "seed": seed, **config.k2k()}
+    shape |= {"noise_rate": config.noise_rate or 0.0, "most_shots": config.most_shots}
+    return make_sampler(pool, **shape), config.batch
+
+
+def training_pool(recipe: Recipe, progress: Progress | None = None) -> Pool:
+    """Open the training data of a recipe; for pairs, with every sentence in its four spellings (see `with_blanks`)."""
+    pool = open_pool(recipe.data.spec, recipe.data.split, progress)
+    return pool if recipe.pairs is None else with_blanks(pool)
+
+
+class UnlabelledItems:
+    """Items of section `[unlabelled]`: those of a step follow from pool, seed and step; none comes twice in a step."""
+
+    def __init__(self, pool: Pool, config: Unlabelled, seed: int) -> None:
+        if pool.many_units:
+            raise ConfigError(f"[unlabelled]: {pool} has items of many units (words); name data of one unit an item")
+        self.pool = pool
+        self.config = config
+        self.seed = seed
+
+    @classmethod
+    def of(cls, recipe: Recipe, progress: Progress | None = None) -> "UnlabelledItems | None":
+        """Open the unlabelled data of a recipe; return None if it has none."""
+        config = recipe.unlabelled
+        if config is None:
+            return None
+        return cls(open_pool(config.data, config.split, progress), config, recipe.training.seed)
+
+    def draw(self, step: int, episodes: Sequence[Episode]) -> IntArray:
+        """Draw the item indices of a step, (B, U)."""
+        config = self.config
+        least = min(len(episode.support_y) for episode in episodes)
+        each = config.number or min(least, max(1, config.most // len(episodes)))
+        if each * len(episodes) > len(self.pool):
+            raise ConfigError(
+                f"[unlabelled]: {each} items for each of {len(episodes)} episodes, but {self.pool} has only "
+                f"{len(self.pool)}; lower unlabelled.number"
+            )
+        words = raw_words(self.seed, UNLABELLED, step, 1, len(self.pool))[0]
+        return np.argsort(words, kind="stable")[: each * len(episodes)].reshape(len(episodes), each)
