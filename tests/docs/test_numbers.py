@@ -103,15 +103,16 @@ def test_the_results_of_the_readme_are_those_of_the_files() -> None:
 
 KNOWLEDGE = [  # what the files call the rows of the README
     *("cosine prototypes", "logistic regression", "plain"),
-    *("logistic regression, name as example", "names", "self-training", "unlabelled, auto"),
-    *("self-training, name as example", "soft k-means prototypes, name as example", "names + unlabelled, auto"),
+    *("logistic regression, name as example", "names", "self-training", "unlabelled", "unlabelled, refined"),
+    *("self-training, name as example", "soft k-means prototypes, name as example"),
+    *("names + unlabelled", "names + unlabelled, refined"),
 ]
 SETS = ("hwu64", "banking77", "clinc150")
-OURS, RIVAL = "names + unlabelled, auto", "self-training, name as example"
+OURS, REFINED, RIVAL = "names + unlabelled", "names + unlabelled, refined", "self-training, name as example"
 
 
 def test_what_names_and_texts_bring_is_what_the_files_say() -> None:
-    [[head, *table]] = tables(section("README.md", "Names and unlabelled texts"))
+    [[head, *table], _] = tables(section("README.md", "Names and unlabelled texts"))
     for place, name in enumerate(SETS, start=2):
         assert head[place].endswith(f"][{name}]")
         found = content(f"intents-{name}-knowledge")
@@ -139,10 +140,11 @@ def against(name: str, method: str, other: str, shot: str) -> tuple[float, float
 
 
 def test_the_sentences_of_the_readme_are_those_of_the_files() -> None:
-    text = " ".join(section("README.md", "Names and unlabelled texts").split())
-    for shot, words in (("1", "at one shot"), ("5", "at five"), ("unequal", "at unequal shots")):
-        one, two, three = (signed(*against(f"{name}-knowledge", OURS, RIVAL, shot)) for name in SETS)
-        assert f"{one}, {two} and {three} {words}" in text
+    part = section("README.md", "Names and unlabelled texts")
+    for row, method in zip(tables(part)[1][1:], (OURS, REFINED), strict=True):
+        found = [[against(f"{name}-knowledge", method, RIVAL, shot) for shot in ("1", "5", "unequal")] for name in SETS]
+        assert row[1:] == [" / ".join(signed(*pair) for pair in own) for own in found]
+    text = " ".join(part.split())
     gains = [against(f"{name}-knowledge", OURS, "plain", "1")[0] for name in SETS]
     assert f"give {100 * min(gains):.0f} to {100 * max(gains):.0f} points more" in text
     fewer = [
@@ -158,8 +160,6 @@ EVERY = {  # rows of the table in results/intents/estimators.md, by what the fil
     "`bayes`, both": "names + unlabelled",
     "`refine=True`, texts": "unlabelled, refined",
     "`refine=True`, both": "names + unlabelled, refined",
-    '`refine="auto"`, texts': "unlabelled, auto",
-    '`refine="auto"`, both': OURS,
     "`bayes`, name as an example": "name as example",
     "`bayes`, name as an example, texts": "name as example + unlabelled",
     **{
@@ -172,7 +172,7 @@ EVERY = {  # rows of the table in results/intents/estimators.md, by what the fil
     },
 }
 RIVALS = (
-    *("`bayes`, both", "`bayes`", "logistic regression, name as an example"),
+    *("`bayes`", "`refine=True`, both", "logistic regression, name as an example"),
     *("soft k-means prototypes, name as an example", "`bayes`, name as an example, texts"),
     "self-training, name as an example",
 )
@@ -224,7 +224,7 @@ def pool_differences() -> dict[tuple[str, str], list[tuple[float, float] | None]
             file = f"{name}-{pool}"
             own: list[tuple[float, float] | None] = [None] * 4
             if pool != "by-name":
-                own = [against(file, "unlabelled, auto", "plain", shot) for shot in SHOTS]
+                own = [against(file, "unlabelled", "plain", shot) for shot in SHOTS]
             found[pool, title] = own + [against(file, OURS, "names", shot) for shot in SHOTS]
     return found
 
@@ -235,15 +235,18 @@ def test_what_bad_pools_cost_is_what_the_files_say() -> None:
     for (pool, title), values in found.items():
         cells = " | ".join("-" if value is None else signed(*value).replace("+-", "-") for value in values)
         assert f"| {pool} | {title} | {cells} |".replace("-0.0", "+0.0") in text.replace("-0.0", "+0.0"), (pool, title)
-    every = [value[0] for values in found.values() for value in values if value is not None]
-    rare = sorted(every)[:2]
-    said = " ".join(read("README.md").split())
-    assert f"at most {-100 * sorted(every)[2]:.1f} in {len(every) - 2} of {len(every)} cases" in said
-    assert f"{-100 * rare[1]:.1f} and {-100 * rare[0]:.1f} in the other two" in said
-    for document in ("README.md", "docs/estimators.md"):  # measured by others, on sets that played no part
+    named = [value[0] for values in found.values() for value in values[4:] if value is not None]
+    alone = [values[0][0] for values in found.values() if values[0] is not None]  # one shot, without names
+    others = [value[0] for values in found.values() for value in values[1:4] if value is not None]
+    many = sum(value < -0.01 for value in alone)
+    for document in ("README.md", "results/intents/estimators.md"):
         said = " ".join(read(document).split())
-        assert "up to 2.5" in said
-        assert "played no part" in said
+        assert f"up to {-100 * min(alone):.1f} points" in said
+        assert f"more than 1.0 in {many} of {len(alone)} cases" in said
+        assert f"at most {-100 * min(named):.1f} with names" in said
+        assert f"at most {-100 * min(others):.1f} without names from five shots on" in said
+    for document in ("README.md", "docs/estimators.md"):  # measured by others, on sets that played no part
+        assert "played no part" in " ".join(read(document).split())
 
 
 @pytest.mark.parametrize("study", ["relations", "images"])
