@@ -24,7 +24,7 @@ class Predictive(HyperProto):
     """
 
     fits = ("bayes",)
-    knows: Any = frozenset()
+    uses_evidence: Any = frozenset()
 
     def scores(self, task: Task) -> Tensor:
         """Minus M."""

@@ -85,8 +85,8 @@ def test_names_of_another_space_go_through_a_learned_map() -> None:
     with pytest.raises(ConfigError, match=r"vectors of 9 numbers, items of 6; .* name_size = 9 in \[method\]"):
         build().scores(task)
     method = build(name_size=9)
-    assert method.knows == frozenset()
-    assert build().knows == {"names"}
+    assert method.uses_evidence == frozenset()
+    assert build().uses_evidence == {"names"}
     assert task.names is not None
     mapped = task.with_evidence(names=method.name_map(task.names))
     torch.testing.assert_close(method.scores(task), build().scores(mapped))

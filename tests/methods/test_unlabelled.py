@@ -315,7 +315,7 @@ def test_the_graph_is_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_unlabelled_rows_each_is_what_it_refines(name: str) -> None:
     task = blobs(pads=2)
     base, options = REFINES[name]
-    assert METHODS.get(name).knows == {"unlabelled"}
+    assert METHODS.get(name).uses_evidence == {"unlabelled"}
     assert METHODS.get(name).traits >= {"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"}
     expected = build(base, **options)(task.with_evidence(unlabelled=None))
     torch.testing.assert_close(build(name)(task.with_evidence(unlabelled=None)), expected)

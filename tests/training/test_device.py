@@ -37,7 +37,7 @@ def test_a_training_step_stays_on_its_device(name: str, transform: str) -> None:
     augmentation = Augmentation(crop=2, flip=True, jitter=0.2)
     features = Features(Conv4(channels=3, size=16), FeatureTransform(transform, (64,)), augmentation)
     method = make_method(name, feature_shape=(64,), n_classes=4, way=3)
-    names = RandomNames(64 if "names" in method.knows else NAME_SIZE) if method.needs_names else None
+    names = RandomNames(64 if "names" in method.uses_evidence else NAME_SIZE) if method.needs_names else None
     learner = Learner(features, method, make_decision(method, {}), names).to("meta").train()
     losses = method.loss(learner.task(*learner.collate(POOL, EPISODES)))
     assert {loss.device.type for loss in losses.values()} == {"meta"}

@@ -17,7 +17,7 @@ from hyperproto.episodes import Episode, episodes_hash, load_fewnerd_episodes
 from hyperproto.episodes.episode_files import shots_in_name
 from hyperproto.episodes.greedy import RULES, Rule
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import EncodedPool, Known, Rejection, Result, measure_episodes
+from hyperproto.evaluation import EncodedPool, EvidenceChoice, Rejection, Result, measure_episodes
 from hyperproto.evaluation.predictor import check_names
 from hyperproto.evaluation.scoring import check_shape, encoded_for
 from hyperproto.problems import make_sampler, problem_of
@@ -43,13 +43,13 @@ class Selection:
     fits: Sequence[str] = ()
     transforms: Sequence[str] = ()
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # of the methods: the values of each to compare
-    known: Sequence[str] = ()  # what candidates are told besides the support: see `evaluation.Known`
+    known: Sequence[str] = ()  # what candidates are told besides the support: see `evaluation.EvidenceChoice`
     names: str | None = None  # the source of names that are told; None: labels
 
     @property
-    def told(self) -> list[Known]:
+    def told(self) -> list[EvidenceChoice]:
         """What candidates are told, each once."""
-        told = list(dict.fromkeys(map(Known.parse, self.known))) or [Known()]
+        told = list(dict.fromkeys(map(EvidenceChoice.parse, self.known))) or [EvidenceChoice()]
         if self.names is not None and all(known.names is None for known in told):
             raise ConfigError(f"--names {self.names}, but nobody is told of names; add --know names, or --know example")
         return told
@@ -128,7 +128,7 @@ class Tasks:
         shape = {"way": episodes[0].way - 1, "shot": shot, "query": None, "episodes": len(episodes), "seed": None}
         return pool, [Drawn({**shape, "episode_file": self.episode_file.name}, episodes)]
 
-    def for_known(self, known: Sequence[Known]) -> "Tasks":
+    def for_known(self, known: Sequence[EvidenceChoice]) -> "Tasks":
         """The same with items without a label where these are told, and the shots checked: names may stand alone."""
         if all(told.names is None for told in known):
             for shot in self.shots:
@@ -236,7 +236,7 @@ def evaluate_candidates(
                 progress(number * total + done, len(candidates) * total, scored)
 
         own = {"method": candidate.method_name, "fit": candidate.method.fit, "transform": candidate.transform}
-        own |= candidate.known.settings(unlabelled)
+        own |= candidate.evidence.settings(unlabelled)
         threshold = None if rejection is None else rejection.threshold(candidate.predictor)
         how = {"shots": settings.get("shot"), "threshold": threshold, "convention": convention}
         measured = measure_episodes(candidate.predictor, vectors, episodes, report, **how)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError
-from hyperproto.evaluation import Known
+from hyperproto.evaluation import EvidenceChoice
 from hyperproto.methods import METHODS, Method
 from hyperproto.registry import keywords
 from hyperproto.training.sources import READING, Candidate, Source, check_choices, make_candidate, transforms_of
@@ -19,7 +19,7 @@ def select(
     fits: Sequence[str],
     transforms: Sequence[str],
     options: dict[str, Any],
-    known: Sequence[Known] = (Known(),),
+    known: Sequence[EvidenceChoice] = (EvidenceChoice(),),
     names_of: str = "labels",
 ) -> list[Candidate]:
     """Make every combination that makes sense; an empty list stands for the default of each source or method.
@@ -42,7 +42,7 @@ def select(
                 made = replace(made, label=f"{source.label} {made.label}")
             candidates += [_told(made, what, teller) for what in known if what.serves(made.method)]
     for what in known:
-        if not any(candidate.known == what for candidate in candidates):
+        if not any(candidate.evidence == what for candidate in candidates):
             raise ConfigError(
                 f"--know {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
                 "method of vectors takes names as an example (--know example)"
@@ -64,11 +64,11 @@ def _with_readings(candidates: list[Candidate]) -> list[Candidate]:
     ]
 
 
-def _told(candidate: Candidate, what: Known, teller: NameEncoder) -> Candidate:
+def _told(candidate: Candidate, what: EvidenceChoice, teller: NameEncoder) -> Candidate:
     """The same candidate, told more than the support."""
-    if what == Known():
+    if what == EvidenceChoice():
         return candidate
-    more: dict[str, Any] = {"known": what, "label": f"{candidate.label} + {what}"}
+    more: dict[str, Any] = {"evidence": what, "label": f"{candidate.label} + {what}"}
     if what.names is not None:
         said = {"names": {**teller.settings, "use": what.names}}
         more |= {"names": teller, "settings": {**candidate.settings, **said}}

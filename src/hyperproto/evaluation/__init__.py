@@ -1,7 +1,6 @@
 """Evaluation: encode once, score thousands of episodes, compare in pairs."""
 
-from hyperproto.evaluation.knowledge import Known
-from hyperproto.evaluation.predictor import Predictor
+from hyperproto.evaluation.predictor import EvidenceChoice, Predictor
 from hyperproto.evaluation.results import Result, compare
 from hyperproto.evaluation.scoring import (
     EncodedPool,
@@ -16,7 +15,7 @@ from hyperproto.evaluation.thresholds import Rejection, judge_episodes
 
 __all__ = [
     "EncodedPool",
-    "Known",
+    "EvidenceChoice",
     "Predictor",
     "Rejection",
     "Result",

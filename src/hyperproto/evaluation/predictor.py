@@ -1,6 +1,7 @@
 """What answers queries: features, a method on them, and the decision that follows its scores."""
 
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
@@ -8,18 +9,67 @@ from hyperproto.data import Pool
 from hyperproto.decisions import Decision, make_decision
 from hyperproto.encoders import Encoder, Features, FeatureTransform
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
-from hyperproto.errors import ConfigError
-from hyperproto.evaluation.knowledge import Known
+from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.methods import Method, Task, with_names
+
+EVIDENCE = ("nothing", "names", "example", "unlabelled", "queries")
+
+
+@dataclass(frozen=True)
+class EvidenceChoice:
+    """Which evidence a method gets besides the support of an episode, and how it is used.
+
+    `names` are prior means of the method's own ("prior"), or one more example of each class ("example"), which any
+    method can use. `rows` without a label are other items of the pool ("unlabelled") or the episode's own queries
+    ("queries": transductive answers).
+    """
+
+    names: Literal["prior", "example"] | None = None
+    rows: Literal["unlabelled", "queries"] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read words joined by +, such as `names+unlabelled`."""
+        words = text.split("+")
+        for word in words:
+            if word not in EVIDENCE:
+                raise ConfigError(f"--know {text}: {unknown_name('word', word, EVIDENCE)}")
+        if len(set(words)) < len(words) or {"names", "example"} <= {*words} or {"unlabelled", "queries"} <= {*words}:
+            raise ConfigError(
+                f"--know {text}: names are a prior (names) or an example, and rows unlabelled items or the queries, "
+                "each named once; repeat --know to compare several"
+            )
+        if "nothing" in words and len(words) > 1:
+            raise ConfigError(f"--know {text}: nothing stands alone; repeat --know to compare several")
+        names: Literal["prior", "example"] | None = "prior" if "names" in words else None
+        if "example" in words:
+            names = "example"
+        rows: Literal["unlabelled", "queries"] | None = "unlabelled" if "unlabelled" in words else None
+        return cls(names, "queries" if "queries" in words else rows)
+
+    def __str__(self) -> str:
+        """Return the words that `parse` reads."""
+        words = [{"prior": "names", "example": "example"}[self.names]] if self.names else []
+        return "+".join([*words, *([self.rows] if self.rows else [])]) or "nothing"
+
+    def settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
+        """Return what a result records; `drawn` are the numbers of unlabelled items, recorded where these are used."""
+        said: dict[str, Any] = {} if self == EvidenceChoice() else {"knows": str(self)}
+        return said | (drawn if self.rows == "unlabelled" else {})
+
+    def serves(self, method: Method) -> bool:
+        """Return whether a method can use all of it."""
+        needed = ({"names"} if self.names == "prior" else set()) | ({"unlabelled"} if self.rows else set())
+        return needed <= method.uses_evidence and (self.names != "example" or method.reads == "vectors")
 
 
 class Predictor(nn.Module):
     """The three parts that every number comes through; training's learner is one.
 
-    `names` reads the names of classes, where a recipe asks for them, or where `known` says that they are told.
+    `names` reads the names of classes, where a recipe asks for them, or where they are `evidence`.
     """
 
-    known = Known()
+    evidence = EvidenceChoice()
 
     def __init__(
         self, features: Features, method: Method, decision: Decision, names: NameEncoder | None = None
@@ -40,7 +90,7 @@ class Predictor(nn.Module):
         center: Tensor | None = None,
         decision: Decision | None = None,
         names: NameEncoder | None = None,
-        known: Known | None = None,
+        evidence: EvidenceChoice | None = None,
     ) -> Self:
         """Put parts together, where the encoder is; `center` is the mean of the training data for center-unit."""
         after = FeatureTransform(transform, encoder.feature_shape).to(encoder.device)
@@ -48,27 +98,29 @@ class Predictor(nn.Module):
             after.set_center(center)
         decision = make_decision(method, {}) if decision is None else decision
         made = cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device), names)
-        made.known = Known() if known is None else known
+        made.evidence = EvidenceChoice() if evidence is None else evidence
         return made
 
     def read_pool(self, pool: Pool, *, training: bool = False) -> None:
         """Show a pool, and the names of its classes, to the method, before its episodes are trained on or scored.
 
-        A method that reads names in training only gets none at evaluation, unless they are told.
+        A method that reads names in training only gets none at evaluation, unless they are evidence.
         """
         check_names(self.method, self.names)
-        told = self.known.names is not None
-        names = self.names if training or self.method.names_at_evaluation or told else None
+        given = self.evidence.names is not None
+        names = self.names if training or self.method.names_at_evaluation or given else None
         self.class_names = None if names is None else names.of(pool, self.features.encoder)
         self.method.read_pool(pool, self.class_names)
 
     def named(self, task: Task) -> Task:
         """Give a task of the pool that was read last the names of its classes."""
         task = with_names(task, self.class_names)
-        if self.known.names is not None and task.names is not None and task.names.shape[2:] != task.support.shape[2:]:
+        if self.evidence.names is None or task.names is None:
+            return task
+        if task.names.shape[2:] != task.support.shape[2:]:
             raise ConfigError(
                 f"names of classes are vectors of {task.names.shape[-1]} numbers, but the items of shape "
-                f"{tuple(task.support.shape[2:])}; names are told as vectors of the same space"
+                f"{tuple(task.support.shape[2:])}; names used as evidence must be vectors of the same space"
             )
         return task
 

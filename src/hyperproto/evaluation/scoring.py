@@ -233,13 +233,13 @@ def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode
     if predictor.method.reads == "items":
         items = TaskItems.of(predictor.features, encoded.pool, episodes)
         return predictor.named(gather_task(encoded.units, episodes, items))
-    task, known = predictor.named(gather_task(encoded.units, episodes)), predictor.known
-    if known.rows is None and task.unlabelled is not None:
+    task, evidence = predictor.named(gather_task(encoded.units, episodes)), predictor.evidence
+    if evidence.rows is None and task.unlabelled is not None:
         task = task.with_evidence(unlabelled=None)
     task = _transformed(task, predictor)
-    if known.rows == "queries":
+    if evidence.rows == "queries":
         task = task.with_evidence(unlabelled=task.query)
-    return task.with_names_as_examples() if known.names == "example" else task
+    return task.with_names_as_examples() if evidence.names == "example" else task
 
 
 def _transformed(task: Task, predictor: Predictor) -> Task:
@@ -251,7 +251,7 @@ def _transformed(task: Task, predictor: Predictor) -> Task:
     if transform.kind == "center-unit" and not transform.has_center:
         center = _support_center(task)
     rows = {"unlabelled": task.unlabelled}
-    if predictor.known.names is not None or "names" in predictor.method.knows:
+    if predictor.evidence.names is not None or "names" in predictor.method.uses_evidence:
         rows["names"] = task.names
     found = task.with_evidence(**{name: transform(x, center) for name, x in rows.items() if x is not None})
     return replace(found, support=transform(task.support, center), query=transform(task.query, center))

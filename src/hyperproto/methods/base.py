@@ -94,7 +94,7 @@ class Method(nn.Module):
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=learn_temperature)
 
     @property
-    def knows(self) -> frozenset[str]:
+    def uses_evidence(self) -> frozenset[str]:
         """What it can use at evaluation besides the support: "names" and "unlabelled" of the task."""
         return frozenset()
 

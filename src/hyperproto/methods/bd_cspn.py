@@ -31,7 +31,7 @@ class BDCSPN(Cosine):
     unlabelled examples it is `cosine` on vectors of length 1.
     """
 
-    knows = frozenset({"unlabelled"})
+    uses_evidence = frozenset({"unlabelled"})
 
     def __init__(self, *, scale: float = 10.0, top: int = 8, **options: Any) -> None:
         super().__init__(**options)

@@ -66,7 +66,7 @@ class HyperProto(StoredRegions):
         self.start_radius = start_radius
 
     @property
-    def knows(self) -> frozenset[str]:
+    def uses_evidence(self) -> frozenset[str]:
         """Names of classes and units without a label, with the closed form that has a use for them."""
         return frozenset({"names", "unlabelled"} if self.fit == "bayes" else ())
 

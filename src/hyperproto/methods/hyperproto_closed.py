@@ -29,7 +29,7 @@ class HyperProtoClosed(Method):
         self.prior_ratio = prior_ratio
 
     @property
-    def knows(self) -> frozenset[str]:
+    def uses_evidence(self) -> frozenset[str]:
         """Names of classes and units without a label, with the closed form that has a use for them."""
         return frozenset({"names", "unlabelled"} if self.fit == "bayes" else ())
 

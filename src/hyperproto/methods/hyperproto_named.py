@@ -49,7 +49,7 @@ class HyperProtoNamed(Method):
         self.name_map = None if name_size is None else nn.Linear(name_size, size)
 
     @property
-    def knows(self) -> frozenset[str]:
+    def uses_evidence(self) -> frozenset[str]:
         """Names, which are transformed as the items are if they are of the same space."""
         return frozenset({"names"} if self.name_map is None else ())
 

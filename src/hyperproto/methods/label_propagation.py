@@ -36,7 +36,7 @@ class LabelPropagation(NearestNeighbour):
     Without unlabelled examples it is `nearest`. It learns nothing of them: a graph has no gradient.
     """
 
-    knows = frozenset({"unlabelled"})
+    uses_evidence = frozenset({"unlabelled"})
 
     def __init__(self, *, neighbours: int = 30, alpha: float = 0.2, symmetric: bool = True, **options: Any) -> None:
         super().__init__(**options)

@@ -30,7 +30,7 @@ class SelfTraining(LogisticRegression):
     vectors of length 1, with 64 classes. Without unlabelled examples it is `logistic` with its C.
     """
 
-    knows = frozenset({"unlabelled"})
+    uses_evidence = frozenset({"unlabelled"})
 
     def __init__(self, *, C: float = 10.0, threshold: float = 0.3, rounds: int = 3, **options: Any) -> None:
         super().__init__(C=C, **options)

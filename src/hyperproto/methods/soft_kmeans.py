@@ -31,7 +31,7 @@ class SoftKMeans(ProtoNet):
     examples this is ProtoNet. A class without support takes no shares.
     """
 
-    knows = frozenset({"unlabelled"})
+    uses_evidence = frozenset({"unlabelled"})
 
     def __init__(
         self, *, scale: float = 50.0, steps: int = 1, distractors: bool = False, radius: float = 0.8, **options: Any

@@ -194,7 +194,7 @@ class Bench:
         """What reads the names of the classes, for a method that needs them; as items, if it says that it knows."""
         if not self.cls.needs_names:
             return None
-        return RandomNames(_size(self.shape) if "names" in self._made().knows else NAME_SIZE)
+        return RandomNames(_size(self.shape) if "names" in self._made().uses_evidence else NAME_SIZE)
 
     def _class_names(self, pool: Pool) -> ClassNames | None:
         return None if self.names is None else self.names.of(pool, self.features())

@@ -99,7 +99,7 @@ class Learner(Predictor):
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
         """Encode the drawn items in one pass."""
         task = self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
-        if task.names is None or "names" not in self.method.knows:
+        if task.names is None or "names" not in self.method.uses_evidence:
             return task
         return task.with_evidence(names=self.features.transform(task.names))  # a prior is in the space of the items
 

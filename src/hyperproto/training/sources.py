@@ -13,7 +13,7 @@ from hyperproto.decisions import DECISION_OPTIONS, Decision, make_decision
 from hyperproto.encoders import ENCODERS, Encoder, default_device, make_encoder, resolve_encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import Known, Predictor, training_center, training_units
+from hyperproto.evaluation import EvidenceChoice, Predictor, training_center, training_units
 from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe, parse_values
@@ -48,14 +48,14 @@ class Candidate:
     transform: str
     settings: dict[str, Any]  # what else the result should say: run, encoder
     center: Tensor | None = None  # the mean of the training data, where there is any
-    names: NameEncoder | None = None  # what reads the names of classes, where a run says or they are told
-    known: Known = field(default_factory=Known)  # what is told besides the support
+    names: NameEncoder | None = None  # what reads the names of classes, for a run with names, or names as evidence
+    evidence: EvidenceChoice = field(default_factory=EvidenceChoice)  # besides the support
 
     @cached_property
     def predictor(self) -> Predictor:
         """What answers queries, on the encoder's device."""
         parts = self.method, self.encoder, self.transform, self.center, self.decision, self.names
-        return Predictor.of(*parts, known=self.known)
+        return Predictor.of(*parts, evidence=self.evidence)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.encoders.identity import Identity
 from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, EpisodeError
-from hyperproto.evaluation import EncodedPool, Known, Predictor, score_episodes
+from hyperproto.evaluation import EncodedPool, EvidenceChoice, Predictor, score_episodes
 from hyperproto.methods import PAD, Task, gather_task, make_method
 from hyperproto.regions import Evidence, Sphere
 from tests.helpers.tiny_models import tiny_bert
@@ -47,15 +47,15 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("text", "known"),
     [
-        ("nothing", Known()),
-        ("names", Known("prior")),
-        ("example+queries", Known("example", "queries")),
-        ("unlabelled", Known(None, "unlabelled")),
-        ("names+unlabelled", Known("prior", "unlabelled")),
+        ("nothing", EvidenceChoice()),
+        ("names", EvidenceChoice("prior")),
+        ("example+queries", EvidenceChoice("example", "queries")),
+        ("unlabelled", EvidenceChoice(None, "unlabelled")),
+        ("names+unlabelled", EvidenceChoice("prior", "unlabelled")),
     ],
 )
-def test_words_are_parsed_and_said(text: str, known: Known) -> None:
-    assert Known.parse(text) == known
+def test_words_are_parsed_and_said(text: str, known: EvidenceChoice) -> None:
+    assert EvidenceChoice.parse(text) == known
     assert str(known) == text
 
 
@@ -71,7 +71,7 @@ def test_words_are_parsed_and_said(text: str, known: Known) -> None:
 )
 def test_other_words_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Known.parse(text)
+        EvidenceChoice.parse(text)
 
 
 @pytest.mark.parametrize("distractors", [0, 7])
@@ -120,10 +120,12 @@ def same_up_to_a_number(found: torch.Tensor, expected: torch.Tensor, atol: float
     torch.testing.assert_close(*parts, atol=atol, rtol=1e-3)
 
 
-def scores(known: Known, shot: Any = 2, transform: str = "none", **options: Any) -> tuple[list[Any], torch.Tensor]:
+def scores(
+    known: EvidenceChoice, shot: Any = 2, transform: str = "none", **options: Any
+) -> tuple[list[Any], torch.Tensor]:
     method = make_method("hyperproto", feature_shape=(8,), **options)
     encoder = Identity(shape=[8])
-    predictor = Predictor.of(method, encoder, transform, known=known)
+    predictor = Predictor.of(method, encoder, transform, evidence=known)
     episodes = EpisodeSampler(POOL, way=4, shot=shot, query=3, unlabelled=9).draw(5)
     found = score_episodes(predictor, EncodedPool.encode(encoder, POOL), episodes)
     return episodes, torch.cat([s for _, s in found])
@@ -132,7 +134,7 @@ def scores(known: Known, shot: Any = 2, transform: str = "none", **options: Any)
 @pytest.mark.parametrize("transform", ["none", "unit"])
 @pytest.mark.parametrize("rows", ["unlabelled", "queries"])
 def test_rows_reach_the_closed_form_in_the_space_of_the_support(rows: Any, transform: str) -> None:
-    episodes, found = scores(Known(None, rows), transform=transform)
+    episodes, found = scores(EvidenceChoice(None, rows), transform=transform)
     items = torch.from_numpy(POOL.items)
     items = items / items.norm(dim=1, keepdim=True) if transform == "unit" else items
     for episode, own in zip(episodes, found, strict=True):
@@ -142,12 +144,12 @@ def test_rows_reach_the_closed_form_in_the_space_of_the_support(rows: Any, trans
         )
         expected = -sphere.measure(items[episode.query])
         same_up_to_a_number(own, expected, atol=1e-3)
-    _, plain = scores(Known(), transform=transform)
+    _, plain = scores(EvidenceChoice(), transform=transform)
     assert not torch.allclose(found, plain)
 
 
 def test_rows_that_nobody_is_told_of_change_nothing() -> None:
-    episodes, found = scores(Known())
+    episodes, found = scores(EvidenceChoice())
     bare = [replace(episode, unlabelled=None) for episode in episodes]
     encoder = Identity(shape=[8])
     predictor = Predictor.of(make_method("hyperproto", feature_shape=(8,)), encoder)
@@ -201,7 +203,7 @@ def test_names_are_the_labels_read_as_items_are(texts: tuple[str, str]) -> None:
     episodes = EpisodeSampler(pool, way=3, shot=2, query=4).draw(3)
     encoded = EncodedPool.encode(encoder, pool)
     method = make_method("hyperproto", feature_shape=encoder.feature_shape)
-    predictor = Predictor.of(method, encoder, "unit", names=NameEncoder("labels"), known=Known("prior"))
+    predictor = Predictor.of(method, encoder, "unit", names=NameEncoder("labels"), evidence=EvidenceChoice("prior"))
     found = torch.cat([s for _, s in score_episodes(predictor, encoded, episodes)])
     unit = torch.nn.functional.normalize
     for episode, own in zip(episodes, found, strict=True):
@@ -250,7 +252,7 @@ def test_names_of_another_space_are_refused() -> None:
     encoder = Identity(shape=[8])
     units = EncodedPool.encode(encoder, POOL).units
     task = gather_task(units, EpisodeSampler(POOL, way=2, shot=1, query=1).draw(1))
-    predictor = Predictor.of(make_method("cosine", feature_shape=(8,)), encoder, known=Known("example"))
+    predictor = Predictor.of(make_method("cosine", feature_shape=(8,)), encoder, evidence=EvidenceChoice("example"))
     texts = ("a", "b", "c", "d", "e", "f")
     predictor.class_names = ClassNames(texts, {}, lambda texts: torch.zeros(len(texts), 5), frozen=True)
     with pytest.raises(ConfigError, match=r"vectors of 5 numbers, but the items of shape \(8,\)"):
