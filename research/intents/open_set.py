@@ -29,6 +29,7 @@ SIZES = (3, 8, 30)  # numbers of classes, besides all and nearly all, with which
 LEFT_OUT = 8  # classes, of nearly all
 WARNED = (0.9, 0.95)  # coverages
 LITTLE = 0.05  # of strangers: a coverage that rejects no more of them rejects almost nothing
+REJECTED = -1  # the reject label among numbers
 REFERENCE = ("hypersphere, extent", "unit")
 
 Scores = NDArray[np.floating[Any]]
@@ -90,7 +91,7 @@ def coverage(data: Intents, supports: Supports, prior_ratio: float) -> dict[str,
     for shot, rows in supports:
         x, y = data.train[rows], data.train_y[rows]
         for transform in TRANSFORMS:
-            model = HypersphereClassifier(feature_transform=transform, fit_mode="unbiased").fit(x, y)
+            model = HypersphereClassifier(feature_transform=transform).fit(x, y)
             for nominal in NOMINAL:
                 for kind, settings in KINDS.items():
                     model.set_params(coverage=nominal, class_thresholds=False, guarantee=False).set_params(**settings)
@@ -99,15 +100,24 @@ def coverage(data: Intents, supports: Supports, prior_ratio: float) -> dict[str,
 
 
 def held(model: HypersphereClassifier, data: Intents) -> dict[str, float]:
-    """How often the own class is plausible, any class is, how many are, and how many strangers are let in."""
+    """Measure coverage, plausible sets, accepted out-of-scope texts, and the accuracy of the answers that are given.
+
+    `kept_accuracy` is that of `predict`, which rejects a text whose likeliest class is not plausible;
+    `demoted_accuracy` is that of the likeliest among the plausible classes, which answers more often.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of thresholds that are infinite, which is counted
-        plausible = model.predict_set(data.test)
+        plausible, answer = model.predict_set(data.test), model.predict(data.test)
+        any_plausible, kept = plausible.any(axis=1), answer != REJECTED
+        demoted = np.where(plausible, model.measure(data.test), np.inf).argmin(axis=1)
         found = {
             "coverage": float(plausible[np.arange(len(plausible)), data.test_y].mean()),
-            "accepted": float(plausible.any(axis=1).mean()),
+            "accepted": float(any_plausible.mean()),
             "set_size": float(plausible.sum(axis=1).mean()),
             "open_classes": float(np.isinf(model.thresholds_).mean()),
+            "kept": float(kept.mean()),
+            "kept_accuracy": float((answer == data.test_y)[kept].mean()),
+            "demoted_accuracy": float((demoted == data.test_y)[any_plausible].mean()),
         }
         if len(data.outside):
             found["strangers_accepted"] = float(model.predict_set(data.outside).any(axis=1).mean())
