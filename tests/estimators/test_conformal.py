@@ -49,13 +49,13 @@ def supports(draw: st.DrawFn) -> Any:
     return blobs(shots, dim=draw(st.sampled_from([1, 3, 12])), seed=draw(st.integers(0, 2**31)))
 
 
-@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.filterwarnings("ignore:there is only one class")
 @settings(deadline=None, max_examples=80)
 @given(supports())
 def test_scores_are_those_of_a_loop(case: Any) -> None:
     x, y = case
     model = HypersphereClassifier(**PLAIN).fit(x, y)
-    np.testing.assert_allclose(model._model().conformal.scores, naive_scores(x, y), rtol=1e-6)
+    np.testing.assert_allclose(model._snapshot().conformal.scores, naive_scores(x, y), rtol=1e-6)
     scales = [naive_scale(x, y, n) or 1.0 for n in np.unique(y)]
     q = np.random.default_rng(0).normal(size=(5, x.shape[1]))
     expected = [
@@ -243,14 +243,14 @@ def test_what_a_rejection_is_called(labels: Any, reject: Any, expected: Any) -> 
 
 def test_a_class_and_a_rejection_need_two_names() -> None:
     model = HypersphereClassifier(coverage=0.8).fit(*blobs((12, 12))).set_params(reject_label="a")
-    with pytest.raises(ConfigError, match="reject_label='a' is also a class; choose another"):
+    with pytest.raises(ConfigError, match="reject_label='a' is also a class; choose a label"):
         model.predict(np.ones((1, 5)))
 
 
 @pytest.mark.parametrize(
     ("settings_", "labels", "message"),
     [
-        ({}, ["a", "none of these"], "reject_label='none of these' is also a class; choose another"),
+        ({}, ["a", "none of these"], "reject_label='none of these' is also a class; choose a label"),
         ({}, [-1, 1], "reject_label=-1 is also a class"),
         ({"reject_label": "b"}, ["a", "b"], "reject_label='b' is also a class"),
     ],

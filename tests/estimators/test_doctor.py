@@ -82,7 +82,7 @@ def test_the_confusion_is_that_of_a_simulation(shots: int) -> None:
         y = np.repeat(np.arange(5), [shots, shots, 20, 20, 20])
         x = centers[y] + random.normal(size=(len(y), 10))
         model = HypersphereClassifier(fit_mode="point", feature_transform="none").fit(x, y)
-        confusion = Confusion(model._model().stats)
+        confusion = Confusion(model._snapshot().stats)
         assert confusion.rival[:2].tolist() == [1, 0]
         predicted.append(confusion.error[0])
         fresh = centers[np.repeat([0, 1], 200)] + random.normal(size=(400, 10))
@@ -160,7 +160,7 @@ def test_long_lists_are_cut_and_long_names_too() -> None:
     assert "  ... and " in text
 
 
-@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.filterwarnings("ignore:there is only one class")
 def test_one_class_one_example_each_and_examples_that_do_not_differ() -> None:
     one = HypersphereClassifier().fit(np.eye(3), ["a"] * 3).diagnose()
     assert (one.classes[0].rival, one.classes[0].overlap, one.mislabelled) == (None, None, ())
@@ -177,7 +177,7 @@ def test_one_class_one_example_each_and_examples_that_do_not_differ() -> None:
         found.figure()
 
 
-@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.filterwarnings("ignore:there is only one class")
 @pytest.mark.parametrize("shots", [(3,), (3, 2), (4, 1, 2), (3,) * 30])
 @pytest.mark.parametrize("dim", [1, 2, 9])
 def test_a_figure_of_any_size(shots: tuple[int, ...], dim: int, tmp_path: Path) -> None:

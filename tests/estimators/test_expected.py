@@ -65,7 +65,7 @@ def test_a_coverage_that_protects_is_quiet_and_its_numbers_are_those_of_fresh_ve
 def test_accuracy_is_near_that_of_refitting(region: Any, mode: str) -> None:
     x, y, *_ = draw((1, 2, 4, 6, 7), 0.7)
     model = HypersphereClassifier(region=region, fit_mode=mode).fit(x, y)
-    derived = model._model()
+    derived = model._snapshot()
     index = np.flatnonzero(derived.left_out.has_siblings)
     best = measures_by_refitting(derived.left_out, index, derived.form).argmin(axis=1)
     assert model.expected_.examples == len(index) == 19
@@ -76,10 +76,10 @@ def test_the_plausible_set_of_an_example_is_that_of_a_vector_that_was_not_there(
     x, y, *_ = draw((4, 5, 6, 9), 1.0, seed=2)
     model = HypersphereClassifier(coverage=0.8, feature_transform="none").fit(x, y)
     thresholds, sizes, rejected = model.thresholds_, [], []
-    share = thresholds / model._model().scale  # one number: the quantile of the scores
+    share = thresholds / model._snapshot().scale  # one number: the quantile of the scores
     for i in range(len(y)):
         rest = np.arange(len(y)) != i
-        without = HypersphereClassifier(coverage=0.8, feature_transform="none").fit(x[rest], y[rest])._model()
+        without = HypersphereClassifier(coverage=0.8, feature_transform="none").fit(x[rest], y[rest])._snapshot()
         others = np.linalg.norm(x[i] - model.means_, axis=1) <= thresholds
         own = np.linalg.norm(x[i] - without.means[y[i]]) <= share[0] * without.scale[y[i]] * (1 + 1e-9)
         others[y[i]] = False

@@ -24,7 +24,7 @@ X = np.random.default_rng(0).normal(size=(60, 5)) + np.repeat(np.eye(3, 5) * 3, 
 Y = np.repeat(["a", "b", "c"], 20)
 
 
-ONE_CLASS = "ignore:there is one class only"
+ONE_CLASS = "ignore:there is only one class"
 
 
 @pytest.mark.filterwarnings(ONE_CLASS)
@@ -103,7 +103,7 @@ def test_one_example_unequal_counts_one_class_and_zero_vectors() -> None:
 
 
 def test_a_single_class(make: Callable[..., HypersphereClassifier]) -> None:
-    with pytest.warns(UserWarning, match="there is one class only, 'a', and every row will be given it; add examples"):
+    with pytest.warns(UserWarning, match="there is only one class, 'a', and `predict` always returns it; add examples"):
         model = make().fit(X[:5], Y[:5])
     assert set(model.predict(X)) == {"a"}
     assert (model.predict_proba(X) == 1).all()
@@ -367,9 +367,9 @@ def test_what_is_not_finite_is_refused(rows: Any) -> None:
         ),
         (
             {"store_support": False, "fit_mode": "point", "feature_transform": "center-unit"},
-            "'center-unit' moves them all; use 'unit' or 'none', or set store_support=True",
+            "'center-unit' transforms them again after each change; use 'unit' or 'none', or set store_support=True",
         ),
-        ({"store_support": False, "fit_mode": "point", "coverage": 0.9}, "coverage judges each of them"),
+        ({"store_support": False, "fit_mode": "point", "coverage": 0.9}, "coverage scores each of them"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:

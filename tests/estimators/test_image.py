@@ -75,7 +75,7 @@ def test_what_is_no_image_is_named_by_its_position(images: Any, message: str) ->
 def test_a_file_that_is_no_image_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     files[4].write_bytes(files[4].read_bytes()[:60])
     monkeypatch.setattr(ImageEncoder, "chunk", 2)
-    with pytest.raises(DataError, match=r"X\[4\], .*4\.png: cannot be read as an image \(.*\); mend it, or leave"):
+    with pytest.raises(DataError, match=r"X\[4\], .*4\.png: cannot be read as an image \(.*\); fix the file, or leave"):
         encoder().transform(files)
     files[4].unlink()
     with pytest.raises(DataError, match=r"X\[4\], .*4\.png: No such file or directory; check the path"):

@@ -68,7 +68,7 @@ def test_models_of_two_encoders_are_not_merged(bert: str, model: FewShotTextClas
     other = FewShotTextClassifier(encoder=bert, max_length=64).fit(TEXTS, LABELS)
     with pytest.raises(DataError, match=r"fitted to .*max_length=162.*the other to those of .*max_length=64"):
         model.merge(other)
-    with pytest.raises(DataError, match="those of an encoder that it does not name; only those of one can be merged"):
+    with pytest.raises(DataError, match="those of an encoder that it does not name; only classifiers of one encoder"):
         model.merge(HypersphereClassifier().fit(np.eye(32), np.arange(32)))
 
 

@@ -63,7 +63,7 @@ def test_labels_that_differ_in_more_are_not() -> None:
 
 
 def test_a_single_class_is_warned_of_by_fit_alone() -> None:
-    told = "there is one class only, 'a', and every row will be given it"
+    told = "there is only one class, 'a', and `predict` always returns it"
     for model, rows in ((HypersphereClassifier(), X), (text_model(), TEXTS)):
         with pytest.warns(UserWarning, match=told) as found:
             model.fit(rows, ["a"] * 4)
@@ -94,7 +94,7 @@ def test_a_warning_that_is_an_error_changes_nothing() -> None:
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="looks like a missing label"):
             model.partial_fit(X[:1], ["NaN"])
-        with pytest.raises(UserWarning, match="one class only"):
+        with pytest.raises(UserWarning, match="only one class"):
             model.fit(X, ["c"] * 4)
     assert model.classes_.tolist() == ["a", "b"]
 
@@ -107,7 +107,7 @@ def test_names_of_labels_that_no_class_can_have_are_refused(label: Any) -> None:
         lambda: text_model(names={label: "x"}).fit(TEXTS, list("aabb")),
     )
     for call in calls:
-        with pytest.raises(DataError, match=r"names has a label .* one is a string or a number"):
+        with pytest.raises(DataError, match=r"names has a label .* a label is a string or a number"):
             call()
     with pytest.raises(DataError, match="names has a label"):
         model.partial_fit(None, None, names={label: X[0]})

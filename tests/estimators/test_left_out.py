@@ -18,7 +18,7 @@ EXACT = [settings for settings in SETTINGS if settings["fit_mode"] != "bayes"]
 
 def closed_form(model: HypersphereClassifier) -> Any:
     """The measure of every example that is not alone, and which these are."""
-    inner = model._model()
+    inner = model._snapshot()
     index = np.flatnonzero(inner.left_out.has_siblings)
     return index, left_out_measures(inner.left_out, inner.region, inner.form, index)
 

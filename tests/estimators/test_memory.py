@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hyperproto.estimators import HypersphereClassifier
 from hyperproto.estimators.appendable import AppendableArray
-from hyperproto.estimators.memory import encode
+from hyperproto.estimators.labels import encode_labels
 from hyperproto.regions import REGIONS, Moments
 from hyperproto.regions.statistics import moments_of
 from tests.estimators.conftest import SETTINGS, blobs
@@ -59,7 +59,7 @@ def test_no_rows() -> None:
 @given(st.lists(st.integers(-5, 30), min_size=1, max_size=40), st.sampled_from([np.int64, np.int32, np.int8, np.uint8]))
 def test_whole_numbers_are_told_apart_without_sorting(labels: Any, dtype: Any) -> None:
     y = np.array(labels).astype(dtype)
-    values, codes = encode(y)
+    values, codes = encode_labels(y)
     expected, places = np.unique(y, return_inverse=True)
     assert values == expected.tolist()
     assert codes.tolist() == places.tolist()
@@ -68,7 +68,7 @@ def test_whole_numbers_are_told_apart_without_sorting(labels: Any, dtype: Any) -
 @pytest.mark.parametrize("y", [[0, 10**12], [-(2**62), 2**62], [2**63 + 5, 3]])
 def test_whole_numbers_far_apart(y: Any) -> None:
     array = np.array(y, dtype=np.uint64 if max(y) > 2**63 else np.int64)
-    assert sorted(encode(array)[0]) == sorted(y)
+    assert sorted(encode_labels(array)[0]) == sorted(y)
 
 
 @pytest.mark.parametrize("choice", SETTINGS, ids=lambda choice: "-".join(map(str, choice.values())))
@@ -91,7 +91,7 @@ def test_float32_measures_as_well_as_its_rows_allow(choice: dict[str, Any], far:
 
 def test_scores_are_the_measure_up_to_a_common_term(make: Callable[..., HypersphereClassifier]) -> None:
     x, y = blobs((8, 5, 1, 6), seed=1)
-    model = make().fit(x, y)._model()
+    model = make().fit(x, y)._snapshot()
     rows = model.prepare(np.random.default_rng(3).normal(size=(9, 5)))
     both = model.scores(rows) + model.measure(rows)
     np.testing.assert_allclose(both, np.tile(both[:, :1], (1, 4)), atol=1e-9)
@@ -115,9 +115,9 @@ def test_every_linear_measure_has_a_linear_form() -> None:
     x, y = blobs()
     for name, region in REGIONS.items():
         for mode in region.modes:
-            model = HypersphereClassifier(region=name, fit_mode=mode).fit(x, y)._model()
+            model = HypersphereClassifier(region=name, fit_mode=mode).fit(x, y)._snapshot()
             assert (model.linear is None) == (name == "cone" and mode == "paper")
-    assert HypersphereClassifier(squared=False).fit(x, y)._model().linear is None
+    assert HypersphereClassifier(squared=False).fit(x, y)._snapshot().linear is None
 
 
 def test_growing_arrays() -> None:

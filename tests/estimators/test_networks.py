@@ -290,7 +290,7 @@ def test_images_by_a_module(files: list[Path], tmp_path: Path) -> None:
     for call in (lambda: model.predict(files), lambda: FewShotImageClassifier.load(tmp_path, encoder=module)):
         with pytest.raises(DataError, match=r"but <Bright> is now module .*Bright \(.*\); use the encoder of the fit"):
             call()
-    with pytest.raises(ConfigError, match=r"how long the vectors of module .*Bright are is not known before it is"):
+    with pytest.raises(ConfigError, match=r"the length of the vectors of module .*Bright is not known before it is"):
         ImageEncoder(module, resolution=8).get_feature_names_out()
 
 

@@ -82,7 +82,7 @@ def test_attributes_stay_where_the_examples_are() -> None:
 def test_ordinary_examples_are_not_moved() -> None:
     X, y, _ = data()
     model = HypersphereClassifier(feature_transform="none").fit(X + 3, y)
-    assert model._model().origin is None
+    assert model._snapshot().origin is None
     assert far_middle(Moments(np.ones(2), np.full((2, 3), 1e9), np.zeros(2))) is not None
 
 
@@ -161,4 +161,4 @@ def test_zero_rows_and_rounding_have_no_direction() -> None:
     np.testing.assert_allclose(unit_rows(rows)[1:], [[0.6, 0.8], [0.6, -0.8], [0.6, 0.8]])
     X = np.array([[1.0, 0.1], [1.0, -0.1]])
     model = HypersphereClassifier(feature_transform="center-unit").fit(X, [0, 1])
-    assert np.abs(model._model().prepare(np.array([[1.0, 1e-17]]))).max() < 1e-12  # the mean itself, but for rounding
+    assert np.abs(model._snapshot().prepare(np.array([[1.0, 1e-17]]))).max() < 1e-12  # 0 but for rounding

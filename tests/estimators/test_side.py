@@ -209,7 +209,7 @@ def test_classes_known_by_name_alone(make: Any, tmp_path: Path) -> None:
 
 
 def test_a_single_class_and_two_classes_known_by_name() -> None:
-    with pytest.warns(UserWarning, match="there is one class only, 'a'"):
+    with pytest.warns(UserWarning, match="there is only one class, 'a'"):
         one = HypersphereClassifier().fit(None, None, names={"a": NAMES["a"]})
     assert set(one.predict(TEST)) == {"a"}
     two = HypersphereClassifier(coverage=0.8).fit(X[Y == "a"], Y[Y == "a"], names={"b": NAMES["b"]})
@@ -242,7 +242,7 @@ def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: Any,
     assert_equal_models(again, model, Q, 1e-9)
     assert again.expected_ == model.expected_
     assert again.diagnose() == model.diagnose()
-    kept = again._memory.side.rows.view
+    kept = again._state.side.rows.view
     assert len(kept) == (len(ROWS) if stored else 0)
     again.save(tmp_path / "again", unlabelled=stored)
     assert_equal_models(HypersphereClassifier.load(tmp_path / "again"), model, Q, 1e-9)
@@ -307,7 +307,7 @@ def test_where_no_example_can_be_left_out_rows_make_few_surer(
 ) -> None:
     without = make().fit(*examples, **known)
     model = make(refine=refine).fit(*examples, **known, unlabelled=ROWS)
-    inside = model._model()
+    inside = model._snapshot()
     prior = model.prior_ratio, model.feature_transform != "none", inside.posterior_centers
     by_examples = support_temperature(inside.left_out, inside.region, inside.form, *prior)
     no_surer = (model.temperature_ / by_examples ** (1 - UNLABELLED_STEP)) ** (1 / UNLABELLED_STEP)
@@ -450,13 +450,13 @@ def test_pipelines_without_routing_take_them_by_the_name_of_the_step() -> None:
     ("settings", "given", "error", "message"),
     [
         ({}, {"names": [1, 2]}, DataError, "names is a list; give a mapping from labels to vectors"),
-        ({}, {"names": {None: [1.0]}}, DataError, r"names has a label None \(NoneType\); one is a string or a number"),
+        ({}, {"names": {None: [1.0]}}, DataError, r"names has a label None \(NoneType\); a label is a string"),
         ({}, {"names": {"a": "card"}}, DataError, "the name of 'a' is 'card'; here a name is a vector of numbers"),
         ({}, {"names": {"a": [10**400]}}, DataError, "the name of 'a' is .1000.*; here a name is a vector of numbers"),
         ({}, {"unlabelled": [[10**400, 0]]}, DataError, "unlabelled holds a number that is too large for float64"),
         ({}, {"names": {"a": [np.nan] * DIM}}, DataError, "the name of 'a' holds a number that is not finite"),
         ({}, {"names": {"a": [1.0] * 3}}, DataError, r"is an array of shape \(3,\); a name is a vector of 12 numbers"),
-        ({}, {"unlabelled": ROWS[:, :3]}, DataError, "unlabelled rows have 3 numbers, and the examples 12; only those"),
+        ({}, {"unlabelled": ROWS[:, :3]}, DataError, "unlabelled rows have 3 numbers, and the examples 12; use"),
         ({}, {"unlabelled": np.full((2, DIM), np.inf)}, ValueError, "unlabelled contains infinity"),
         ({"fit_mode": "paper"}, {"names": NAMES}, ConfigError, "are for region='sphere' with fit_mode='bayes'; fit_mo"),
         (

@@ -49,7 +49,7 @@ def test_statistics_alone(tmp_path: Path) -> None:
     model.save(tmp_path)
     again = HypersphereClassifier.load(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(Q), model.predict_proba(Q))
-    assert not any(len(x) in np.shape(part) for part in again._memory.to_tensors().values())
+    assert not any(len(x) in np.shape(part) for part in again._state.to_tensors().values())
 
 
 @pytest.mark.parametrize("labels", [["x", "é", "y"], [1, 2, 3], [1.5, 2.0, -1.0], [True, "a", 7]])

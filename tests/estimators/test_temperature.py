@@ -94,7 +94,7 @@ def by_loops(model: HypersphereClassifier, x: Any, y: Any, several: Any, correct
         row[label] = correct(row[label], i) if correct else row[label]
     unit = model.feature_transform == "unit" or model.region == "cone"
     rows = x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x
-    ratio = float(spread_ratio(model._model().stats, 4.0))
+    ratio = float(spread_ratio(model._snapshot().stats, 4.0))
     guesses, classes, borrowed = zip(*imagined_by_loops(rows, y, ratio, unit), strict=True)
     options = {"break_ties": True} if model.region == "cone" else {}
     guessed = model.region_.measure(np.array(guesses), **options)
@@ -139,7 +139,7 @@ def test_a_class_that_is_one_short_is_not_taken_for_farther(squared: bool) -> No
 def test_leaving_out_of_pairs_is_fair(region: Any, mode: str) -> None:
     """Two examples each: left out, one is judged by one, and its rivals by two. Fair or not: what T becomes of it."""
     x, y = blobs((2,) * 8, dim=30, seed=2, apart=0.6)
-    model = HypersphereClassifier(region=region, fit_mode=mode).fit(x, y)._model()
+    model = HypersphereClassifier(region=region, fit_mode=mode).fit(x, y)._snapshot()
     index, labels = np.arange(16), model.stats.labels
     own = np.arange(16), labels
     plain, fair = (
@@ -170,7 +170,7 @@ def test_probabilities_are_calibrated_though_only_the_support_was_seen() -> None
         model = HypersphereClassifier(feature_transform="none").fit(x, y)
         sure = model.predict_proba(fresh).max(1).mean()
         gaps.append(sure - model.score(fresh, fresh_y))
-        inner = model._model()
+        inner = model._snapshot()
         measures = model.measure(x).astype(np.float64)
         n = len(x)
         model.temperature = fit_temperature(measures, y, np.ones(n), (n + 1) / (n + 2))
@@ -205,7 +205,7 @@ def test_two_examples_of_two_classes_are_believed_half_way() -> None:
 
 def test_of_many_classes_some_pairs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs((2,) * 20, dim=10)
-    model = HypersphereClassifier().fit(x, y)._model()
+    model = HypersphereClassifier().fit(x, y)._snapshot()
     whole = pseudo_examples(model.stats, 4.0, directions=True)
     assert len(whole.labels) == 20 * 19
     monkeypatch.setattr("hyperproto.estimators.temperature.MOST_PSEUDO_SCORES", 5 * 400)

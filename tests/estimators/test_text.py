@@ -161,9 +161,9 @@ def test_a_pipeline_may_be_searched(bert: str, read: list[str]) -> None:
         (np.array(["a", np.nan], dtype=object), r"X\[1\] is missing \(nan\)"),
         (["a", 7], r"X\[1\] is 7 \(int\); a text is a string"),
         ([b"bytes"], r"X\[0\] is b'bytes' \(bytes\); a text is a string"),
-        (["a", "", "c"], r"X\[1\] is an empty text \(''\); there is nothing in it to go by"),
+        (["a", "", "c"], r"X\[1\] is an empty text \(''\); leave it out"),
         (["a", " \n\t"], r"X\[1\] is an empty text \(' \\n\\t'\)"),
-        (["a", "\ud800"], r"X\[1\] is no valid Unicode \(.*surrogates not allowed\); decode it as what it is"),
+        (["a", "\ud800"], r"X\[1\] is no valid Unicode \(.*surrogates not allowed\); decode it with"),
     ],
 )
 def test_what_is_no_text_is_named_by_its_position(bert: str, texts: Any, message: str) -> None:

@@ -165,7 +165,7 @@ def test_what_is_pickled_while_others_add_is_whole() -> None:
         try:
             for _ in range(20):
                 again = pickle.loads(pickle.dumps(model))
-                rows = len(again._memory.support)
+                rows = len(again._state.support)
                 assert again.counts_.sum() == rows
                 assert (rows - 60) % 7 == 0
         finally:

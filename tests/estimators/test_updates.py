@@ -33,7 +33,7 @@ def batches(draw: st.DrawFn) -> Any:
 choices = st.sampled_from([*SETTINGS, *LATE])
 
 
-@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.filterwarnings("ignore:there is only one class")
 @settings(deadline=None, max_examples=80)
 @given(batches(), choices)
 def test_partial_fit_and_merge_are_one_fit(lots: Any, choice: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ def test_partial_fit_and_merge_are_one_fit(lots: Any, choice: dict[str, Any]) ->
     assert_equal_models(merged, at_once, Q)
 
 
-@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.filterwarnings("ignore:there is only one class")
 @settings(deadline=None, max_examples=80)
 @given(batches(), choices)
 def test_forgetting_undoes_adding(lots: Any, choice: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ def test_forgetting_undoes_adding(lots: Any, choice: dict[str, Any]) -> None:
     assert_equal_models(model.forget(xb[order], yb[order], wb[order]), before, Q)
 
 
-@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.filterwarnings("ignore:there is only one class")
 @settings(deadline=None, max_examples=40)
 @given(batches(), st.sampled_from([s for s in SETTINGS if s.get("fit_mode") in ("point", "unbiased")]))
 def test_statistics_alone_do_the_same(lots: Any, choice: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def test_precisions_may_be_mixed() -> None:
     plain = HypersphereClassifier(feature_transform="none").fit(rows[:6], y[:6]).partial_fit(x[6:], y[6:])
     expected = HypersphereClassifier(feature_transform="none").fit(rows, y).means_
     np.testing.assert_allclose(plain.means_, expected, rtol=1e-12)
-    assert mixed._model().stats.rows.dtype == np.float64
+    assert mixed._snapshot().stats.rows.dtype == np.float64
     assert mixed.forget(x[:1].astype(np.float32), y[:1]).counts_.sum() == len(x) - 1
     assert mixed.forget(x[1:2], y[1:2]).counts_.sum() == len(x) - 2  # as near as float32 could keep it
 
@@ -221,9 +221,9 @@ def test_squares_that_are_added_up_late_are_the_same(then: Any, tmp_path: Path) 
     x, y = blobs((20, 30, 10), dim=4)
     settings_: dict[str, Any] = {"fit_mode": "unbiased", "feature_transform": "none", "temperature": 1.0}
     late, early = HypersphereClassifier(**settings_).fit(x, y), HypersphereClassifier(**settings_).fit(x, y)
-    assert late._memory._unsquared is not None
+    assert late._state._unsquared is not None
     early.measure(x)
-    assert early._memory._unsquared is None
+    assert early._state._unsquared is None
     other = HypersphereClassifier(**settings_).fit(x[:5] + 1, y[:5])
     for model in (late, early):
         if then == "predict":
@@ -258,11 +258,11 @@ def test_an_update_touches_one_class_only() -> None:
     x, y = blobs((50, 50, 50), dim=4)
     model = HypersphereClassifier(fit_mode="unbiased").fit(x, y)
     model.partial_fit(x[:1], y[:1]).forget(x[:1], y[:1])
-    before = model._memory.snapshot().moments.mean.copy()
+    before = model._state.snapshot().moments.mean.copy()
     model.predict(x)
     model.partial_fit(x[:1], y[:1])
-    assert model._memory.model is None
-    assert (model._memory.snapshot().moments.mean != before).any(axis=1).sum() == 1
+    assert model._state.model is None
+    assert (model._state.snapshot().moments.mean != before).any(axis=1).sum() == 1
 
 
 @pytest.mark.parametrize("alike", [False, True])

@@ -285,7 +285,7 @@ def test_others_see_the_vectors_that_ours_do(transform: str) -> None:
     x, y = data.train[rows], LABELS[rows]
     ours = HypersphereClassifier(feature_transform=transform).fit(x, y)
     seen = SupportTransform(transform).fit(x, y).transform(data.test)
-    np.testing.assert_allclose(seen, ours._model().prepare(data.test), atol=1e-5)
+    np.testing.assert_allclose(seen, ours._snapshot().prepare(data.test), atol=1e-5)
 
 
 def test_cosine_prototypes() -> None:

@@ -29,7 +29,8 @@ from hyperproto.data.formats.table_output import output_format, row_writer
 from hyperproto.data.formats.tables import BadRow, OpenTable
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, load_classifier
-from hyperproto.estimators.items import FewShotClassifier, run_folder
+from hyperproto.estimators.few_shot import FewShotClassifier
+from hyperproto.estimators.items import run_folder
 from hyperproto.estimators.storage import model_lock
 from hyperproto.files import is_folder, read_json
 from hyperproto.registry import Trust

@@ -1,4 +1,7 @@
-"""Estimators: the scikit-learn front of the regions. Only texts and images need torch, and only when they are read."""
+"""scikit-learn estimators: classifiers for vectors, texts and images, and a tagger.
+
+Only encoding texts and images needs torch, which is imported when that happens.
+"""
 
 from os import PathLike
 from pathlib import Path
@@ -6,8 +9,10 @@ from pathlib import Path
 from hyperproto.errors import DataError, unknown_name
 from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
+from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
+from hyperproto.estimators.storage import read_kind
 from hyperproto.estimators.tagger import EntityTagger
 from hyperproto.estimators.text import FewShotTextClassifier, TextEncoder
 from hyperproto.registry import Trust
@@ -31,22 +36,21 @@ __all__ = [
 
 def load_classifier(
     folder: str | PathLike[str], check_encoder: bool = True, *, trust: Trust = None
-) -> HypersphereClassifier:
-    """Load the classifier that a folder holds, of whichever class.
+) -> HypersphereClassifier | FewShotClassifier:
+    """Load a saved classifier of vectors, texts or images.
 
     Parameters
     ----------
-    check_encoder : load the encoder of texts or images, too, and check it; without it the first use loads it.
-    trust : .py files that a run, where that is the encoder, may import.
+    check_encoder : whether to load and check the encoder of texts or images now instead of at its first use.
+    trust : .py files that a run, if that is the encoder, may import.
     """
-    from hyperproto.estimators.items import FewShotClassifier
-    from hyperproto.estimators.storage import read_kind
-
     trust_files(trust)
-    known = (FewShotTextClassifier, FewShotImageClassifier, HypersphereClassifier)
-    classes: dict[str, type[HypersphereClassifier]] = {cls.__name__: cls for cls in known}
+    classes: dict[str, type[FewShotClassifier]] = {
+        cls.__name__: cls for cls in (FewShotTextClassifier, FewShotImageClassifier)
+    }
     name = read_kind(Path(folder))
+    if name == HypersphereClassifier.__name__:
+        return HypersphereClassifier.load(folder)
     if name not in classes:
-        raise DataError(f"{folder}: {unknown_name('classifier', name, classes)}")
-    cls = classes[name]
-    return cls.load(folder, check_encoder) if issubclass(cls, FewShotClassifier) else cls.load(folder)
+        raise DataError(f"{folder}: {unknown_name('classifier', name, [*classes, HypersphereClassifier.__name__])}")
+    return classes[name].load(folder, check_encoder)

@@ -1,4 +1,4 @@
-"""FewShotImageClassifier: a handful of labelled images to a classifier; ImageEncoder: images to vectors."""
+"""FewShotImageClassifier, a classifier for images, and ImageEncoder, which turns images into vectors."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,27 +11,27 @@ from numpy.typing import NDArray
 
 from hyperproto.data.formats.images import Decoding, decoder
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.inputs import item_list, unmasked
-from hyperproto.estimators.items import FewShotClassifier, ItemEncoder
+from hyperproto.estimators.items import ItemEncoder
 from hyperproto.files import is_folder, read_bytes
 
-SIDE = 224  # pixels, unless told otherwise
+SIDE = 224  # default resolution in pixels
 
 
 class ImageEncoder(ItemEncoder):
-    """Images to vectors by a frozen network.
+    """Transformer from images to vectors by a frozen network.
 
-    An image is the path of a file, or an array of bytes (H, W) or (H, W, 3). Of one that is not square the middle is
-    taken.
+    An image is the path of a file or an array of bytes (H, W) or (H, W, 3). Images are cropped to the central square.
 
     Parameters
     ----------
     model : "efficientnet-lite0", or another encoder of images that is registered with weights of its own; the folder
         of a run that `hyperproto train` made on images; a torch module from RGB floats (n, 3, R, R) between 0 and 1 to
-        (n, D); or a callable from a list of images, as they were given, to (n, D).
-    resolution : in pixels; every image is brought to that size. None: 224, or the size that a run was trained on.
-    progress : show a bar on standard error.
-    cache : keep vectors, the latest in memory, and on disk what took more than ten seconds.
+        (n, D); or a callable from a list of images, as given, to (n, D).
+    resolution : side in pixels to which images are resized. None: 224, or the resolution of the run.
+    progress : whether to show a progress bar on standard error.
+    cache : whether to keep recent vectors in memory, and on disk those that took more than ten seconds.
     """
 
     extra = "efficientnet,images"
@@ -51,7 +51,7 @@ class ImageEncoder(ItemEncoder):
         self.cache = cache
 
     def check(self, X: Any, name: str = "X") -> Sequence[Any]:
-        """Images are paths or arrays; whether the files can be read is seen when they are."""
+        """Return a list of paths and arrays; files are not opened yet."""
         if isinstance(X, str | PathLike):
             raise DataError(f"{name} is a single path; give a list of images, even if it holds only one")
         pixels = isinstance(X, np.ndarray) and X.dtype.kind not in "OU" and X.ndim > 1
@@ -64,7 +64,7 @@ class ImageEncoder(ItemEncoder):
     def read(
         self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None, name: str = "X"
     ) -> NDArray[np.uint8]:
-        """Decode images, in parallel, to (n, side, side, 3); without the last axis where the network reads grey."""
+        """Decode images in parallel to (n, side, side, 3), or (n, side, side) for a network that reads grey images."""
         side, channels = pixels or (self.resolution or SIDE, 3)
         if self.resolution not in (None, side):
             raise ConfigError(
@@ -82,29 +82,29 @@ class ImageEncoder(ItemEncoder):
                 raise DataError(f"{name}[{row}], {error}") from None
             try:
                 return decode(content)
-            except Exception as error:  # whatever a decoder makes of damage
+            except Exception as error:  # decoders raise many types on damaged files
                 raise DataError(
                     f"{name}[{row}], {fspath(image)}: cannot be read as an image ({type(error).__name__}: {error}); "
-                    "mend it, or leave it out"
+                    "fix the file, or leave it out"
                 ) from error
 
         with ThreadPoolExecutor(cpu_count()) as threads:
             return np.stack(list(threads.map(attempt, enumerate(items, start))))
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """A network for images of this size."""
+        """Return the name and options of an image encoder."""
         if not isinstance(self.model, str) or is_folder(self.model):
             raise ConfigError(f"{fspath(self.model)}: not the folder of a run, or a run without a config.json")
         side = self.resolution or SIDE
         return self.model, {"channels": 3, "size": side, "resolution": side}
 
     def module_side(self) -> int:
-        """As large as `resolution` says."""
+        """Return the side of the images for a torch module."""
         return self.resolution or SIDE
 
 
 def image_problem(image: Any) -> str | None:
-    """Say what is wrong with an image, if that can be seen before it is read."""
+    """Return what is wrong with an image as far as that shows before it is read, or None."""
     if isinstance(image, str | PathLike):
         return None if fspath(image) else "is an empty path; name a file"
     if not isinstance(image, np.ndarray):
@@ -115,12 +115,14 @@ def image_problem(image: Any) -> str | None:
 
 
 class FewShotImageClassifier(FewShotClassifier):
-    """Classify images by few examples of each class; no training, new examples and classes at any time.
+    """Few-shot classifier for images: a frozen network and a `HypersphereClassifier` of its vectors, `head_`.
+
+    Nothing is trained. Examples and classes can be added and removed at any time.
 
     Parameters
     ----------
     encoder, resolution, progress, cache : see `ImageEncoder`.
-    settings : those of `HypersphereClassifier`: region, fit_mode, feature_transform, coverage and so on.
+    settings : parameters of `HypersphereClassifier`: region, fit_mode, feature_transform, coverage and so on.
     """
 
     def __init__(
@@ -139,5 +141,5 @@ class FewShotImageClassifier(FewShotClassifier):
         self.cache = cache
 
     def item_encoder(self) -> ImageEncoder:
-        """The transformer that reads the images."""
+        """Return the transformer from images to vectors."""
         return ImageEncoder(self.encoder, resolution=self.resolution, progress=self.progress, cache=self.cache)

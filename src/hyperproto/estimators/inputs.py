@@ -1,10 +1,11 @@
-"""Convert vectors, labels and items as users hold them, and refuse what would be misread.
+"""Conversion of users' vectors and items, and checks that floating point can represent the results.
 
-    check_rows    vectors: a column of vectors is stacked; sparse and masked arrays, datetimes and mappings are refused
-    plain_labels  labels: columns of pandas, polars and Arrow keep their values; a missing one is None
-    item_list     texts or images: a list, a column, or a frame of one column
+    check_rows    vectors: stack a column of vectors; refuse sparse and masked arrays, datetimes and mappings
+    item_list     texts or images: accept a list, a column, or a frame of one column
+    check_range   refuse rows whose squared distances overflow, or vanish, in their floating point type
+    check_answers refuse results that are not finite
 
-Frames and columns are recognised by their methods; none of their packages is imported.
+Frames and columns of pandas, polars and Arrow are recognised by their methods; none of these packages is imported.
 """
 
 from collections.abc import Mapping
@@ -12,15 +13,20 @@ from reprlib import repr as short
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from hyperproto.errors import DataError
+from hyperproto.regions.arrays import Floats, Indices, largest_square, shortest_plain
 
+LARGEST_FLOAT = int(np.finfo(np.float64).max)
+BLOCK = 4096  # rows whose squares are checked one by one
+REMEDY = "scale the vectors, or use feature_transform='unit'"
 ARROW_TIMES = ("timestamp", "date", "time", "duration")  # how the names of Arrow's types of time begin
 
 
 def check_rows(X: Any, name: str = "X") -> Any:
-    """Return rows of numbers in a form that scikit-learn converts; `name` is the argument, for messages."""
+    """Return rows of numbers in a form that scikit-learn can convert; messages call them `name`."""
     if type(X) is np.ndarray and X.dtype.kind == "f":
         return X
     if issparse(X):  # a TypeError, as scikit-learn's own checks expect; some sparse matrices are dicts
@@ -35,23 +41,8 @@ def check_rows(X: Any, name: str = "X") -> Any:
     return _stacked(X, name)
 
 
-def plain_labels(y: Any) -> Any:
-    """Return labels so that none changes its type: NumPy makes strings, or floats, of labels of two types."""
-    y = unmasked(y, "y")
-    dtype = getattr(y, "dtype", None)
-    if is_frame(y):
-        y = column_values(y) if y.shape[1] == 1 else y
-    elif hasattr(y, "to_pylist") or (dtype is not None and not isinstance(dtype, np.dtype)):
-        y = column_values(y)
-    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) == 2:
-        array = np.empty(len(y), dtype=object)
-        array[:] = y
-        return array
-    return y
-
-
 def item_list(X: Any, name: str, kind: str) -> list[Any]:
-    """Return a list of items; `kind` is "text" or "image", and `name` the argument, for messages."""
+    """Return a list of items; messages call it `name`, and each item a `kind` ("text" or "image")."""
     refuse_mapping(X, name)
     if is_frame(X):
         if X.shape[1] != 1:
@@ -77,7 +68,7 @@ def item_list(X: Any, name: str, kind: str) -> list[Any]:
 
 
 def refuse_mapping(given: Any, name: str) -> None:
-    """Refuse a mapping such as {label: [texts]}, whose keys would be read as items."""
+    """Refuse a mapping such as {label: [texts]}, because its keys would be read as items."""
     if isinstance(given, Mapping):
         raise DataError(
             f"{name} is a {type(given).__name__} with {len(given)} keys; give a list of items, and to fit a list of "
@@ -87,31 +78,31 @@ def refuse_mapping(given: Any, name: str) -> None:
 
 
 def unmasked(given: Any, name: str) -> Any:
-    """Return the numbers of a masked array that masks nothing; refuse one that does, as its mask would be lost."""
+    """Return a masked array without masked values as a plain array; refuse one that masks any, as NumPy drops masks."""
     if not isinstance(given, np.ma.MaskedArray):
         return given
     if masked := int(np.ma.getmaskarray(given).sum()):
         raise DataError(
-            f"{name} is a masked array with {masked} of {given.size} values masked, and what is under the mask would "
-            f"be used; leave those rows out, or give {name}.filled(...)"
+            f"{name} is a masked array with {masked} of {given.size} values masked, and NumPy would use the values "
+            f"under the mask; leave those rows out, or give {name}.filled(...)"
         )
     return np.asarray(given)
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for a missing one: None, NaN, or NA and NaT of pandas."""
+    """Return whether a value is missing: None, NaN, or NA and NaT of pandas."""
     if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def is_frame(given: Any) -> bool:
-    """Return whether this is a table of pandas, polars or Arrow."""
+    """Return whether `given` is a table of pandas, polars or Arrow."""
     return hasattr(given, "columns") and len(getattr(given, "shape", ())) == 2
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of a column, or of a frame's only one, as Python objects; NA of pandas is None."""
+    """Return the values of a column, or of a frame of one column, as Python objects; pandas' NA becomes None."""
     if is_frame(column):
         if hasattr(column, "iloc"):
             column = column.iloc[:, 0]
@@ -163,3 +154,55 @@ def _stacked(X: Any, name: str) -> Any:
             found = f"{name}[{number}] has {sizes[number]} numbers where others have {size}"
             raise DataError(f"{found}; give vectors of one encoder, all of one length")
     return np.array([np.asarray(row) for row in values])
+
+
+def all_in_range(X: Floats) -> bool:
+    """Return True if one pass shows that all rows are finite and none of their squared distances overflows."""
+    return bool(np.vdot(X, X) < largest_square(X.dtype))
+
+
+def check_range(X: Floats, numbers: Indices | None = None, first: bool = False, name: str = "X") -> None:
+    """Refuse finite rows whose squared distances overflow; messages call them `name`, and row i `numbers[i]`.
+
+    Small rows beside larger ones are fine, but the `first` rows of a model are refused if the squares of all vanish.
+    """
+    total = float(np.vdot(X, X))
+    if first and total < shortest_plain(X.dtype) ** 2 and X.any():
+        row, column = divmod(int(np.abs(X).argmax()), X.shape[1])
+        raise DataError(
+            f"X[{row}] holds {X[row, column]:.3g}, and no number in X is larger; squares of such numbers vanish in "
+            f"{X.dtype}: {REMEDY}"
+        )
+    if total < largest_square(X.dtype):
+        return
+    for start in range(0, len(X), BLOCK):
+        rows = X[start : start + BLOCK]
+        with np.errstate(over="ignore", invalid="ignore"):
+            fits = np.vecdot(rows, rows) < largest_square(X.dtype)
+        for row in np.flatnonzero(~fits):
+            if np.isfinite(rows[row]).all():
+                number = start + int(row) if numbers is None else int(numbers[start + row])
+                raise DataError(_out_of_range(number, rows[row], name))
+
+
+def check_integers(X: Any) -> None:
+    """Refuse integers that are larger than any float, naming the row."""
+    for number, row in enumerate(X):
+        for value in np.ravel(np.asarray(row, dtype=object)):
+            if isinstance(value, int) and abs(value) > LARGEST_FLOAT:
+                digits = int(abs(value).bit_length() * np.log10(2)) + 1  # Python refuses to write very long integers
+                raise DataError(f"X[{number}] holds a whole number of {digits} digits; no float is that large")
+
+
+def check_answers(answers: NDArray[Any], X: Floats, first: int = 0) -> None:
+    """Refuse results (n,) or (n, N) that are not finite; they belong to the rows of `X` from `first` on."""
+    finite = np.isfinite(answers)
+    if not finite.all():
+        row = first + int(np.argmin(finite if finite.ndim == 1 else finite.all(axis=1)))
+        raise DataError(_out_of_range(row, X[row]))
+
+
+def _out_of_range(number: int, row: Floats, name: str = "X") -> str:
+    """Return the message for a row, with its number and largest value."""
+    value = float(row[np.abs(row).argmax()])
+    return f"{name}[{number}] holds {value:.3g}; its squared distance cannot be represented in {row.dtype}: {REMEDY}"

@@ -1,61 +1,55 @@
-"""What classifiers of texts and of images share: a frozen network as a transformer, and the classifier behind it."""
+"""Encoders of texts and images as scikit-learn transformers: what `TextEncoder` and `ImageEncoder` share.
+
+ItemEncoder      transformer from items to vectors
+Network          what encodes the items: `CallableNetwork` here, those that need torch in `networks`
+identity         name, options and checksum of an encoder, by which two of them are compared
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from hyperproto.data import Progress
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators import storage
-from hyperproto.estimators.callables import CallableNetwork, Network, has_encode, is_torch_module
-from hyperproto.estimators.doctor import Diagnosis
-from hyperproto.estimators.hypersphere import Batch, HypersphereClassifier, fitted_attribute
 from hyperproto.files import is_there, read_json
 from hyperproto.progress import progress_bar
-from hyperproto.regions import PRIOR_RATIO
-from hyperproto.regions.arrays import Floats
-from hyperproto.registry import Trust
-from hyperproto.registry import trust as trust_files
 
-AUTO = "auto"
+Vectors = NDArray[np.float32]
 
 
 class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """Items to vectors (n, D), float32. There is nothing to fit.
+    """Transformer from items to vectors (n, D), float32. There is nothing to fit.
 
-    The network of a name or of a run belongs to the process, not to the object: clones share it, and a pickle holds
-    only the settings. A module or a callable belongs to whoever gave it: it is called each time, and pickled with the
-    rest.
+    A network given by name or run folder is loaded once per process: clones share it, and a pickle holds only the
+    settings. A module or callable stays the caller's object: it is called each time and pickled with the rest.
     """
 
-    extra: ClassVar[str]  # of the package: what to install
+    extra: ClassVar[str]  # optional dependencies of this package to install
     chunk: ClassVar[int]  # items that are read at once
     model: Any
     progress: bool
     cache: bool
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Look whether these are items; nothing is learned."""
+        """Check the items; nothing is learned."""
         self.check(X)
         return self
 
-    def transform(self, X: Any) -> NDArray[np.float32]:
-        """Encode items: those of like length together, and each that was seen lately not again."""
+    def transform(self, X: Any) -> Vectors:
+        """Encode items; vectors of recent items are reused, see `cache`."""
         return self.encode(X)
 
-    def encode(self, X: Any, name: str = "X") -> NDArray[np.float32]:
-        """Encode items that came by the argument `name`, which messages give; otherwise as `transform`."""
+    def encode(self, X: Any, name: str = "X") -> Vectors:
+        """Encode items as `transform` does; messages call them `name`."""
         items = self.check(X, name)
         network = self.network()
-        parts: list[NDArray[np.float32]] = []
+        parts: list[Vectors] = []
         with progress_bar("encode") if self.progress else nullcontext() as show:
             for start in range(0, len(items), self.chunk):
                 read = items[start : start + self.chunk]
@@ -77,30 +71,30 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the vectors follow from: the encoder's name, its options, and a checksum of its weights."""
+        """Name, options and checksum of the weights, which determine the vectors."""
         return self.network().identity
 
     def check(self, X: Any, name: str = "X") -> Sequence[Any]:
-        """Refuse what is no list of items, or an item that cannot be one."""
+        """Return a list of items; refuse anything else, and items that cannot be encoded."""
         raise NotImplementedError
 
     def read(self, items: Sequence[Any], start: int, pixels: tuple[int, int] | None, name: str = "X") -> Any:
-        """Items as the network takes them; `start` is the position of the first, `pixels` side and channels.
+        """Return items in the form that networks take.
 
-        `name` is the argument that they came by, for messages.
+        `start` is the position of the first in the call; `pixels` are side and channels of the images to return.
         """
         raise NotImplementedError
 
     def spec(self) -> tuple[str, dict[str, Any]]:
-        """The name and the options of the network that `model` names."""
+        """Return the registered encoder's name and the options for `model`."""
         raise NotImplementedError
 
     def module_side(self) -> int | None:
-        """The side of the images that a module is given; None among texts."""
+        """Return the side of the images for a torch module; None for texts."""
         return None
 
-    def network(self) -> Network:
-        """The network that `model` stands for."""
+    def network(self) -> "Network":
+        """Return the network that `model` names, or that wraps it."""
         if self.model is None:
             raise ConfigError(
                 "there is no encoder: a callable or a module is not stored with a classifier; give it again by "
@@ -131,15 +125,15 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _n_features_out(self) -> int:
         size = self.network().size
         if size is None:
-            raise ConfigError(f"how long the vectors of {self.identity['name']} are is not known before it is called")
+            raise ConfigError(f"the length of the vectors of {self.identity['name']} is not known before it is called")
         return size
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Always: there is nothing to fit."""
+        """Return True: there is nothing to fit."""
         return True
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that items are no rows of numbers, and that no fit is needed."""
+        """Tell scikit-learn that items are not rows of numbers, and that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         tags.no_validation = True
@@ -147,8 +141,88 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return tags
 
 
+class Network:
+    """Function from items to vectors (n, D), float32. A subclass implements `encode` and `identity`."""
+
+    decodes: ClassVar[bool] = False  # whether it takes images as given, files and arrays
+    size: int | None = None  # D, where it is known before anything is encoded
+    pixels: tuple[int, int] | None = None  # side and channels of the images it reads, if it requires any
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name, options and, if there are weights, their checksum."""
+        raise NotImplementedError
+
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
+        """Encode texts or images; `on_disk` allows the use of vectors stored on disk."""
+        raise NotImplementedError
+
+    def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Vectors:
+        """Encode items; `cache` allows the use of stored vectors."""
+        return self.encode(items, False, progress)
+
+
+class CallableNetwork(Network):
+    """Callable from a list of items, as given, to an array (n, D), or an object with such a method `encode`.
+
+    `prefer_encode` decides for objects that have both: calling a `SentenceTransformer` runs its network on tokens.
+    """
+
+    decodes = True
+
+    def __init__(self, encoder: Any, prefer_encode: bool) -> None:
+        self.encoder = encoder
+        self.by_encode = has_encode(encoder) and (prefer_encode or not callable(encoder))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Qualified name; a callable has no options or weights to compare."""
+        return {"name": self._name, "options": {}, "sha256": None}
+
+    @property
+    def _name(self) -> str:
+        kind = "encode of" if self.by_encode else "callable"
+        return f"{kind} {qualified_name(type(self.encoder) if self.by_encode else self.encoder)}"
+
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
+        """Call it once and check the result."""
+        found = self.encoder.encode(items) if self.by_encode else self.encoder(items)
+        if hasattr(found, "detach"):  # a tensor, maybe on a graphics card
+            found = found.detach().cpu()
+        return checked_vectors(found, len(items), f"the {self._name}")
+
+
+def has_encode(encoder: Any) -> bool:
+    """Return whether this is an object with a method `encode`; strings and paths do not count."""
+    return not isinstance(encoder, str | PathLike | type) and callable(getattr(encoder, "encode", None))
+
+
+def is_torch_module(encoder: Any) -> bool:
+    """Return whether an object is a torch module, without importing torch."""
+    return any(
+        (kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module") for kind in type(encoder).mro()
+    )
+
+
+def checked_vectors(found: Any, expected: int, where: str) -> Vectors:
+    """Return the result of a module or callable as vectors (n, D); further axes are flattened."""
+    try:
+        vectors = np.asarray(found, dtype=np.float32)
+    except (OverflowError, TypeError, ValueError):
+        raise DataError(f"{where} returned {type(found).__name__}, no array of numbers ({expected}, D)") from None
+    if vectors.ndim < 2 or len(vectors) != expected or vectors.size == 0:
+        raise DataError(f"{where} returned an array {vectors.shape} for {expected} items; return ({expected}, D)")
+    return vectors.reshape(expected, -1)
+
+
+def qualified_name(named: Any) -> str:
+    """Return the module and name of a function or class, or of the class of any other object."""
+    owner = named if hasattr(named, "__qualname__") else type(named)
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
 def run_folder(encoder: Any) -> Path | None:
-    """The folder of a trained run, if `encoder` names one: its config.json has a recipe, that of a checkpoint none."""
+    """Return the folder of a trained run if `encoder` is one, else None; a checkpoint's config.json has no recipe."""
     if not isinstance(encoder, str | PathLike):
         return None
     folder = Path(encoder).expanduser()
@@ -157,223 +231,20 @@ def run_folder(encoder: Any) -> Path | None:
     try:
         config = read_json(folder / "config.json")
         is_run = isinstance(config, dict) and "recipe" in config
-    except DataError:  # damaged: loading the run says so
+    except DataError:  # damaged: loading the run reports it
         is_run = (folder / "metrics.jsonl").exists()
     return folder.resolve() if is_run else None
 
 
-class FewShotClassifier(HypersphereClassifier):
-    """A HypersphereClassifier whose rows are items. Whatever takes rows there, takes items here.
-
-    `encoder_` tells which encoder the fit used, with a checksum of its weights: vectors of another mean nothing here.
-    Two parameters may be "auto", and are by default, since a run knows better: see `feature_transform_`,
-    `prior_ratio_`.
-    """
-
-    encoder: Any
-    progress: bool
-    cache: bool
-    encoder_: Mapping[str, Any]
-
-    def __init__(
-        self, *, feature_transform: str | None = AUTO, prior_ratio: float | str = AUTO, **settings: Any
-    ) -> None:
-        given: Any = prior_ratio  # a number, once "auto" is settled
-        super().__init__(feature_transform=feature_transform, prior_ratio=given, **settings)
-
-    def item_encoder(self) -> ItemEncoder:
-        """The transformer that reads the items."""
-        raise NotImplementedError
-
-    @property
-    @fitted_attribute
-    def feature_transform_(self) -> str:
-        """What the classifier does to the encoder's vectors; "auto": "unit", but nothing to those of a run.
-
-        A run's vectors come as the run's own transform leaves them.
-        """
-        return self._model().parameters["feature_transform"] or "none"
-
-    @property
-    @fitted_attribute
-    def prior_ratio_(self) -> float:
-        """The ratio that "bayes" expects; "auto": what the run measured on vectors so transformed, or 4."""
-        ratio: float = self._model().parameters["prior_ratio"]
-        return ratio
-
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        names: Mapping[Any, Any] | None = None,
-        unlabelled: Any = None,
-    ) -> Self:
-        """Fit a region to the examples of each class; one example is enough, and counts may differ.
-
-        `unlabelled` are items, too; so are those whose label is None. `names` are vectors, or, among texts, texts.
-        """
-        return super().fit(X, y, sample_weight, names=names, unlabelled=unlabelled)
-
-    def _fit(
-        self, X: Any, y: Any, sample_weight: Any, names: Any, unlabelled: Any, classes_may_follow: bool = False
-    ) -> Self:
-        super()._fit(X, y, sample_weight, names, unlabelled, classes_may_follow)
-        self.encoder_ = self.item_encoder().identity
-        return self
-
-    def merge(self, other: HypersphereClassifier) -> Self:
-        """Add everything that another classifier, with the same encoder, was fitted to."""
-        check_is_fitted(self)
-        check_is_fitted(other)
-        theirs = getattr(other, "encoder_", None)
-        if theirs is None or not same_vectors(theirs, self.encoder_):
-            raise DataError(
-                f"this classifier was fitted to vectors of {encoder_in_words(self.encoder_)}, the other to those of "
-                f"{encoder_in_words(theirs) if theirs else 'an encoder that it does not name'}; "
-                "only those of one can be merged"
-            )
-        return super().merge(other)
-
-    @property
-    def examples_(self) -> dict[int, str]:
-        """Texts, or paths of images, of the examples that are kept, by their numbers."""
-        check_is_fitted(self)
-        return self._memory.named_examples()
-
-    def diagnose(self) -> Diagnosis:
-        """Report on every class, and on the examples that look wrong; the examples must have been kept."""
-        return replace(super().diagnose(), items=self.examples_)
-
-    def save(self, folder: str | PathLike[str], *, unlabelled: bool = False) -> None:
-        """Write the classifier to a folder, whole or not at all: a JSON file and a safetensors file, no pickle.
-
-        The encoder stays where it is: its name, or the folder of its run, is written with a checksum of its weights. A
-        callable or a module is not written; `load` takes it again. Vectors of unlabelled items are written only if
-        asked for: see `HypersphereClassifier.save`.
-        """
-        super().save(folder, unlabelled=unlabelled)
-
-    @classmethod
-    def load(
-        cls, folder: str | PathLike[str], check_encoder: bool = True, *, encoder: Any = None, trust: Trust = None
-    ) -> Self:
-        """Read a classifier that `save` wrote; files that were cut or changed are refused, and so are other weights.
-
-        `encoder` stands in for the one that was saved: a callable or a module, which is not, or a run that moved.
-        Without `check_encoder` the encoder is loaded, and checked, only when items are to be read. `trust` names .py
-        files that a run, where that is the encoder, may import.
-        """
-        trust_files(trust)
-        saved = storage.read(Path(folder))
-        if encoder is not None:
-            saved = replace(saved, parameters={**saved.parameters, "encoder": encoder})
-        loaded = cls._from_saved(folder, saved)
-        if check_encoder:
-            if loaded.encoder is None:
-                raise DataError(
-                    f"{folder}: was fitted to vectors of {encoder_in_words(loaded.encoder_)}, which is not stored; "
-                    f"give it again: {cls.__name__}.load(folder, encoder=...)"
-                )
-            loaded.check_encoder()
-        return loaded
-
-    def check_encoder(self) -> None:
-        """Make sure that the encoder is the one that the fit used."""
-        check_is_fitted(self)
-        if self.encoder_.get("name") == "run" and isinstance(self.encoder, str) and run_folder(self.encoder) is None:
-            raise DataError(
-                f"this classifier was fitted to vectors of {encoder_in_words(self.encoder_)}, and there is no run in "
-                f"{self.encoder}; if it moved, say where: load(folder, encoder=...) or set_params(encoder=...)"
-            )
-        found = self.item_encoder().identity
-        if not same_vectors(found, self.encoder_):
-            raise DataError(
-                f"this classifier was fitted to vectors of {encoder_in_words(self.encoder_)}, but "
-                f"{_named(self.encoder)} is now {encoder_in_words(found)}; use the encoder of the fit, or fit again"
-            )
-
-    def _chosen(self, fitting: bool = False) -> Any:
-        """The parameters, with what "auto" stands for with this encoder; a fit asks the encoder, all else the fit."""
-        if AUTO not in (self.feature_transform, self.prior_ratio):
-            return self
-        if not fitting:
-            identity = self.encoder_ if hasattr(self, "encoder_") else {}
-        else:
-            identity = {} if run_folder(self.encoder) is None else self.item_encoder().identity
-        transform: str | None = self.feature_transform
-        ratio: Any = self.prior_ratio
-        if transform == AUTO:
-            transform = "none" if identity.get("name") == "run" else "unit"
-        if ratio == AUTO:
-            ratio = identity.get("prior_ratio", {}).get(_transform_of_both(identity, transform), PRIOR_RATIO)
-        return SimpleNamespace(**{**vars(self), "feature_transform": transform, "prior_ratio": ratio})
-
-    def _parameters(self) -> dict[str, Any]:
-        """As they are, but for the encoder: a run's whole path, and nothing for what cannot be written."""
-        named = fspath(self.encoder) if isinstance(self.encoder, str | PathLike) else None
-        folder = run_folder(self.encoder)
-        return {**super()._parameters(), "encoder": named if folder is None else str(folder)}
-
-    def _origin(self) -> Mapping[str, Any]:
-        return self.encoder_
-
-    def _take_origin(self, encoder: Mapping[str, Any] | None) -> None:
-        if encoder is None:
-            raise DataError(f"the model does not say which encoder made its vectors; {storage.AGAIN}")
-        self.encoder_ = encoder
-
-    def _input(self, X: Any) -> Any:
-        return X if isinstance(X, list | tuple) else self.item_encoder().check(X)
-
-    def _named(self, X: Any) -> dict[int, str]:
-        """Texts or paths; pixels have no name."""
-        items = () if X is None else X
-        return {row: str(fspath(item)) for row, item in enumerate(items) if isinstance(item, str | PathLike)}
-
-    def _others(self, rows: Any, reset: bool) -> Floats:
-        return super()._others(self._vectors(rows, not reset, "unlabelled"), reset)
-
-    def _batch(self, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> tuple[Batch, Floats | None]:
-        X = self._input(X)
-        check_consistent_length(X, y)  # before the long part
-        return super()._batch(self._vectors(X, not reset), y, sample_weight, reset)
-
-    def _rows(self, X: Any) -> Floats:
-        check_is_fitted(self)
-        return super()._rows(self._vectors(X, True))
-
-    def _vectors(self, X: Any, check: bool, name: str = "X") -> Floats:
-        if check:
-            self.check_encoder()
-        vectors: Floats = self.item_encoder().encode(X, name)
-        return vectors
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        """The settings of the encoder, which the constructor names, and those of the classifier."""
-        return sorted({*super()._get_param_names(), *HypersphereClassifier._get_param_names()})
-
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """The encoder, then whatever differs from the defaults."""
-        defaults = type(self)().get_params(deep=False)
-        given = self.get_params(deep=False)
-        changed = [name for name in given if name != "encoder" and given[name] != defaults[name]]
-        words = [f"encoder={_named(self.encoder)}", *(f"{name}={given[name]!r}" for name in changed)]
-        text = f"{type(self).__name__}({', '.join(words)})"
-        return text if len(text) <= N_CHAR_MAX else f"{text[: N_CHAR_MAX - 4]}...)"
-
-
 def same_vectors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two encoders give the same vectors: what a run measured beside them does not matter."""
+    """Return whether encoders with these identities give the same vectors; measured ratios are ignored."""
     if _options(one) != _options(other):
         return False
     return all(one.get(key) == other.get(key) for key in ("name", "sha256"))
 
 
 def _options(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an identity; version 0.1 left out the length at which a sentence-transformer of a run cut texts.
+    """Return the options of an identity; version 0.1 left out the maximum length of a sentence-transformer in a run.
 
     >>> _options({"name": "run", "options": {"encoder": "sentence-transformer"}})
     {'max_length': 128, 'encoder': 'sentence-transformer'}
@@ -383,10 +254,10 @@ def _options(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {"max_length": 128, **options} if texts else dict(options)
 
 
-def _transform_of_both(identity: Mapping[str, Any], transform: str | None) -> str | None:
-    """What a run's transform and the classifier's come to; None for "center-unit" of examples, as nothing measured it.
+def combined_transform(identity: Mapping[str, Any], transform: str | None) -> str | None:
+    """Return a run's transform followed by `transform`; None if that is "center-unit" of the examples.
 
-    >>> _transform_of_both({"options": {"transform": "none"}}, "unit")
+    >>> combined_transform({"options": {"transform": "none"}}, "unit")
     'unit'
     """
     own = identity.get("options", {}).get("transform", "none")
@@ -396,15 +267,15 @@ def _transform_of_both(identity: Mapping[str, Any], transform: str | None) -> st
 
 
 def encoder_in_words(identity: Mapping[str, Any]) -> str:
-    """An identity as messages say it."""
+    """Return an identity as text for messages."""
     options = [f"{name}={value!r}" for name, value in sorted(identity["options"].items())]
     weights = [f"weights {identity['sha256'][:12]}"] if identity["sha256"] else []
-    said = "; ".join([", ".join(options)] * bool(options) + weights)
-    return f"{identity['name']} ({said})" if said else str(identity["name"])
+    details = "; ".join([", ".join(options)] * bool(options) + weights)
+    return f"{identity['name']} ({details})" if details else str(identity["name"])
 
 
-def _named(encoder: Any) -> str:
-    """An encoder in a few words: a module, or a callable, by its type or name."""
+def short_name(encoder: Any) -> str:
+    """Return an encoder's name or path, or the type or name of a module or callable, for messages."""
     if isinstance(encoder, str | PathLike):
         return repr(fspath(encoder))
     return f"<{getattr(encoder, '__qualname__', type(encoder).__qualname__)}>"

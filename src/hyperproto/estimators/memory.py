@@ -14,81 +14,24 @@ Names of classes and rows without a label are remembered beside them: see `hyper
 A memory is changed by one thread at a time, under its lock. Whoever reads takes a snapshot.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from sklearn.utils.multiclass import check_classification_targets
 
 from hyperproto.errors import DataError
 from hyperproto.estimators.appendable import AppendableArray, RowIndex
-from hyperproto.estimators.ranges import check_range
+from hyperproto.estimators.batches import Batch
+from hyperproto.estimators.inputs import check_range
+from hyperproto.estimators.labels import label_array, sort_order
 from hyperproto.estimators.side import SideInformation, SideSnapshot
 from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices, shortest_plain
 from hyperproto.regions.statistics import Moments, means_of, moments_of, squares_about
 
-LABEL_TYPES = (str, int, float, bool)  # also what JSON can hold
 LEAST = 1e-9  # a weight below this is none
-
-
-def encode(y: NDArray[Any]) -> tuple[list[Any], Indices]:
-    """The different labels, as plain Python values, and which of them each row has."""
-    if y.dtype != object:
-        if y.dtype.kind in "mM":
-            raise DataError(
-                f"y holds dates or durations ({y.dtype}); a label is a string or a number: give y.astype(str)"
-            )
-        if y.dtype.kind not in "iubU":
-            check_classification_targets(y)
-        if len(y) == 1:  # the usual update
-            return y.tolist(), np.zeros(1, dtype=np.intp)
-        if y.dtype.kind in "iu" and (low := int(y.min())) + 4 * len(y) > (high := int(y.max())):
-            return _encode_near(y, low, high)
-        values, codes = np.unique(y, return_inverse=True)
-        return values.tolist(), codes
-    slots: dict[Any, int] = {}
-    codes = np.empty(len(y), dtype=np.intp)
-    for row, label in enumerate(y.tolist()):
-        if isinstance(label, np.generic):
-            label = label.item()
-        if not isinstance(label, LABEL_TYPES):
-            raise DataError(f"y[{row}] is {label!r} ({type(label).__name__}); a label is a string or a number")
-        codes[row] = slots.setdefault(label, len(slots))
-    return list(slots), codes
-
-
-def unlabelled_rows(y: NDArray[Any], label: Any = None) -> NDArray[np.bool_] | None:
-    """Which rows have no label (n,): those whose label is None, or `label`; None if all have one."""
-    if y.dtype != object and label is None:
-        return None
-    found = np.array([each is None or bool(label is not None and each == label) for each in y.tolist()], dtype=bool)
-    return found if found.any() else None
-
-
-def _encode_near(y: NDArray[Any], low: int, high: int) -> tuple[list[Any], Indices]:
-    """The same for whole numbers that lie close together, without sorting."""
-    place = (y - low).astype(np.intp)
-    present = np.zeros(high - low + 1, dtype=bool)
-    present[place] = True
-    return (np.flatnonzero(present) + low).tolist(), (np.cumsum(present) - 1)[place]
-
-
-def sort_order(labels: Sequence[Any]) -> Indices:
-    """The order of labels: numbers by size, then strings by the alphabet."""
-    return np.array(sorted(range(len(labels)), key=lambda i: (isinstance(labels[i], str), labels[i])), dtype=np.intp)
-
-
-def label_array(labels: Iterable[Any]) -> NDArray[Any]:
-    """An array of labels, of dtype object only if strings and numbers, or truth values and numbers, are mixed."""
-    labels = list(labels)
-    if len({str if isinstance(label, str) else bool if isinstance(label, bool) else int for label in labels}) > 1:
-        array = np.empty(len(labels), dtype=object)
-        array[:] = labels
-        return array
-    return np.array(labels)
 
 
 def unit_rows(X: Floats, out: Floats | None = None, shortest: float = 0.0) -> Floats:
@@ -182,21 +125,21 @@ class Memory:
         """Whether all means are finite numbers, as they are if all rows are."""
         return bool(np.isfinite(self._mean.view).all())
 
-    def add(
-        self,
-        X: Floats,
-        labels: list[Any],
-        codes: Indices,
-        weights: Doubles | None,
-        items: Mapping[int, str] | None = None,
-    ) -> None:
-        """Add rows with labels[codes], each counting `weights` times; `items` names some of them, by row."""
+    def add(self, batch: Batch) -> None:
+        """Add examples, names and unlabelled rows, or nothing."""
         with self.lock:
-            first = 0 if self.support is None else self.support.given
-            self._add(X, labels, codes, weights)
-            if items and self.support is not None:
-                kept = items if weights is None else {row: items[row] for row in items if weights[row] > 0}
-                self.items |= {first + row: item for row, item in kept.items()}
+            if batch.unlabelled is not None:
+                self.check_unlabelled(batch.unlabelled)
+            if batch.labels:
+                first = 0 if self.support is None else self.support.given
+                self._add(batch.rows, batch.labels, batch.codes, batch.weights)
+                if batch.items and self.support is not None:
+                    weights = batch.weights
+                    for row, item in batch.items.items():
+                        if weights is None or weights[row] > 0:
+                            self.items[first + row] = item
+            if batch.has_evidence:
+                self.inform(batch.names, batch.declared, batch.unlabelled)
 
     def inform(self, names: Mapping[Any, Floats], declared: Iterable[Any], rows: Floats | None) -> None:
         """Name classes, those `declared` also if they have no example, and add rows without a label."""
@@ -256,10 +199,26 @@ class Memory:
         mean += share * step
         self._squares.view[slot] += before * share * (step @ step)
 
-    def forget(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
-        """Take rows away again: all of them or, if one was never there, none."""
+    def forget(self, batch: Batch) -> None:
+        """Remove examples and unlabelled rows: all of them or, if one is not there, none."""
+        rows, labels, codes, weights, unlabelled = (
+            batch.rows,
+            batch.labels,
+            batch.codes,
+            batch.weights,
+            batch.unlabelled,
+        )
         with self.lock:
-            self._forget(X, labels, codes, weights)
+            if unlabelled is not None:
+                self.side.without_rows(self.as_kept(unlabelled))
+            if weights is not None and not weights.all():
+                there = np.flatnonzero(weights)
+                present, codes = np.unique(codes[there], return_inverse=True)
+                rows, weights, labels = rows[there], weights[there], [labels[i] for i in present]
+            if labels:
+                self._forget(rows, labels, codes, weights)
+            if unlabelled is not None:
+                self.forget_unlabelled(unlabelled)
 
     def _forget(self, X: Floats, labels: list[Any], codes: Indices, weights: Doubles | None) -> None:
         for label in labels:

@@ -18,6 +18,7 @@ from hyperproto.estimators.conformal import (
     leave_one_out_accuracy,
     plausible_sets,
 )
+from hyperproto.estimators.inputs import check_answers
 from hyperproto.estimators.memory import Examples, Snapshot, centered_unit_rows, unit_rows
 from hyperproto.estimators.side import Learned
 from hyperproto.estimators.temperature import (
@@ -29,7 +30,7 @@ from hyperproto.estimators.temperature import (
 )
 from hyperproto.heads import RefinedForm
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
-from hyperproto.regions.arrays import Doubles, Floats
+from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.evidence import NO_EVIDENCE, Evidence, inlier_rows
 from hyperproto.regions.left_out import LeftOut, projection
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
@@ -317,9 +318,60 @@ class Model:
             reason,
         )
 
-    def each_block(self, X: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Rows as the region sees them, in blocks, with their places."""
-        return ((part, self.prepare(X[part])) for part in blocks(len(X), len(self.classes)))
+    def best(self, X: Floats, reject: bool = False) -> Indices:
+        """Return the likeliest class of each row (n,); with `reject`, N where that class is not plausible."""
+        best = np.empty(len(X), dtype=np.intp)
+        for part in blocks(len(X), len(self.classes)):
+            rows = self.prepare(X[part])
+            scores = self.scores(rows)
+            likeliest, at = scores.argmax(axis=1), np.arange(len(rows))
+            check_answers(scores[at, likeliest], X, part.start)
+            if reject:
+                distance = self.distance(rows)
+                check_answers(distance, X, part.start)
+                plausible = distance[at, likeliest] <= self.thresholds[likeliest]
+                likeliest = np.where(plausible, likeliest, len(self.classes))
+            best[part] = likeliest
+        return best
+
+    def probabilities(self, X: Floats) -> Floats:
+        """Return the softmax of the scores over the classes (n, N)."""
+        found = np.empty((len(X), len(self.classes)), X.dtype)
+        for part in blocks(len(X), len(self.classes)):
+            power = self.scores(self.prepare(X[part])) / self.temperature
+            most = power.max(axis=1, keepdims=True)
+            check_answers(most, X, part.start)
+            power -= most
+            np.exp(power, out=power)
+            found[part] = power / power.sum(axis=1, keepdims=True)
+        return found
+
+    def measures(self, X: Floats) -> Floats:
+        """Return the measure of each row for each class (n, N)."""
+        parts = [self.measure(self.prepare(X[part])) for part in blocks(len(X), len(self.classes))]
+        found: Floats = np.concatenate(parts)
+        check_answers(found, X)
+        return found
+
+    def plausible(self, X: Floats) -> NDArray[np.bool_]:
+        """Return which classes are plausible for each row (n, N)."""
+        thresholds = self.thresholds
+        found = np.empty((len(X), len(self.classes)), dtype=bool)
+        for part in blocks(len(X), len(self.classes)):
+            distance = self.distance(self.prepare(X[part]))
+            check_answers(distance, X, part.start)
+            found[part] = distance <= thresholds
+        return found
+
+    def novelties(self, X: Floats) -> Floats:
+        """Return the least distance of each row to a class mean, in units of the class's scale (n,)."""
+        parts = [
+            (self.distance(self.prepare(X[part])) / self.scale).min(axis=1)
+            for part in blocks(len(X), len(self.classes))
+        ]
+        found: Floats = np.concatenate(parts)
+        check_answers(found, X)
+        return found
 
     def prepare(self, X: Floats) -> Floats:
         """Rows as the region sees them."""
@@ -352,11 +404,6 @@ class Model:
             squared = self._cast("squared_distances", rows.dtype).measure(rows)
             distance: Floats = np.sqrt(np.maximum(squared, 0.0))
         return distance
-
-    def novelty(self, rows: Floats) -> Floats:
-        """The least distance of prepared rows to a mean, in units of the class's scale (n,)."""
-        least: Floats = (self.distance(rows) / self.scale).min(axis=1)
-        return least
 
     def _measure(self, rows: Floats) -> Floats:
         region: Any = self.region

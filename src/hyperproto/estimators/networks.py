@@ -22,10 +22,10 @@ from hyperproto.data import Pool, Progress
 from hyperproto.encoders import ENCODERS, Encoder, FeatureTransform, Units, default_device, make_encoder
 from hyperproto.encoders.parts.cache import cached_units, weights_digest
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.callables import (
+from hyperproto.estimators.items import (
     CallableNetwork,
-    Floats,
     Network,
+    Vectors,
     checked_vectors,
     has_encode,
     qualified_name,
@@ -68,7 +68,7 @@ class EncoderNetwork(Network):
         made = self.encoder.made_from
         return type(self.encoder).__qualname__ if made is None else made[0], self.encoder.read_as
 
-    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
         """Encode in eval mode, then transform."""
         pool = Pool(items, np.zeros(len(items), np.int64), ("",), name="items")
         self._check(pool)
@@ -80,7 +80,7 @@ class EncoderNetwork(Network):
         if not units.single:
             raise ConfigError(f"{self.where} gives a vector for each word, not one an item; EntityTagger uses such")
         x = units.x if self.transform is None else self.transform(units.x)
-        found: Floats = x.detach().cpu().numpy()
+        found: Vectors = x.detach().cpu().numpy()
         return found
 
     def _check(self, pool: Pool) -> None:
@@ -104,7 +104,7 @@ class FrozenNetwork(EncoderNetwork):
 
     def __init__(self, encoder: Encoder, where: str, transform: FeatureTransform | None = None) -> None:
         super().__init__(encoder.to(default_device()).eval(), where, transform)
-        self._recent: OrderedDict[str | bytes, Floats] = OrderedDict()
+        self._recent: OrderedDict[str | bytes, Vectors] = OrderedDict()
         self._lock = Lock()
 
     @cached_property
@@ -112,7 +112,7 @@ class FrozenNetwork(EncoderNetwork):
         """The encoder's name, options and weights."""
         return super().identity
 
-    def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Floats:
+    def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Vectors:
         """Encode texts, or an array of images; with `cache`, none that was encoded lately or is on disk."""
         if not cache:
             return self.encode(items, False, progress)
@@ -127,14 +127,14 @@ class FrozenNetwork(EncoderNetwork):
             known |= fresh
         return np.stack([known[key] for key in keys])
 
-    def _lookup(self, keys: list[Any]) -> dict[Any, Floats]:
+    def _lookup(self, keys: list[Any]) -> dict[Any, Vectors]:
         with self._lock:
             for key in keys:
                 if key in self._recent:
                     self._recent.move_to_end(key)
             return {key: self._recent[key] for key in keys if key in self._recent}
 
-    def _keep(self, fresh: dict[Any, Floats]) -> None:
+    def _keep(self, fresh: dict[Any, Vectors]) -> None:
         size = self.size or 1
         with self._lock:
             self._recent |= {key: vector.copy() for key, vector in fresh.items()}
@@ -181,7 +181,7 @@ class ModuleNetwork(Network):
         }
 
     @torch.no_grad()
-    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
         """Apply the module, in eval mode, to some items at a time."""
         device = next((tensor.device for tensor in self.module.parameters()), torch.device("cpu"))
         parts = []
@@ -208,7 +208,7 @@ class ModuleWithEncode(CallableNetwork):
         return {**super().identity, "sha256": digest_of(self.encoder)}
 
     @torch.no_grad()
-    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Floats:
+    def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
         """Call its `encode` in eval mode."""
         with _eval_mode(self.encoder):
             return super().encode(items, on_disk, progress)

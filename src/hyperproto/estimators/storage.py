@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.memory import LABEL_TYPES, Memory
+from hyperproto.estimators.labels import LABEL_TYPES
+from hyperproto.estimators.memory import Memory
 from hyperproto.estimators.side import Learned
 from hyperproto.files import atomic_write, json_checksum, lock, read_bytes, read_json
 from hyperproto.regions.arrays import SHORTEST
@@ -146,6 +147,16 @@ def read(folder: Path) -> Saved:
     memory.items = items
     memory.side.take_tensors(side, head["classes"])
     return Saved(head["kind"], head["parameters"], memory, names, head["encoder"])
+
+
+def construct(cls: Any, folder: str | PathLike[str], saved: Saved) -> Any:
+    """Return an unfitted `cls` with the saved parameters, after a check that the folder holds one."""
+    if saved.kind != cls.__name__:
+        raise DataError(f"{folder}: holds a {saved.kind}, not a {cls.__name__}; load it as what it is")
+    try:
+        return cls(**saved.parameters)
+    except TypeError as error:
+        raise DataError(f"{folder}: was saved by another version of hyperproto ({error}); use that one") from None
 
 
 def read_checked(path: Path, form: str | tuple[str, ...], kind: str) -> dict[str, Any]:

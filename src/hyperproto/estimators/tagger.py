@@ -19,7 +19,7 @@ from hyperproto.data import OUTSIDE, Pool, Progress
 from hyperproto.data.conll import SCHEMES, io_pool
 from hyperproto.data.formats.tagged import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.estimators.hypersphere import copy_fitted
+from hyperproto.estimators.attributes import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
 from hyperproto.estimators.storage import AGAIN, identity_problems, model_lock, read_checked
 from hyperproto.files import atomic_write, is_utf8, json_checksum
