@@ -261,7 +261,7 @@ class VectorCache(Cache):
         def encode() -> Any:
             return encoder.encode_all(encoder.prepare(pool.items))
 
-        with patch.object(cache, "WORTH_KEEPING", -1.0):
+        with patch.object(cache, "MIN_SECONDS", -1.0):
             return cache.cached_units(encoder, pool, None, encode).x.numpy()
 
 

@@ -81,7 +81,7 @@ def test_messages_name_no_option_that_their_command_lacks(folder: Path) -> None:
 
 def test_a_table_of_another_ending_says_which_ones_there_are(folder: Path) -> None:
     result = CliRunner().invoke(app, ["data", "check", "texts:list.json"])
-    assert "list.json: a file that ends in '.json' may be anything; rename it so that" in str(result.exception)
+    assert "list.json: the suffix '.json' names no format; rename it so that" in str(result.exception)
     assert ".csv, .tsv, .tab, .jsonl" in str(result.exception)
 
 

@@ -102,7 +102,7 @@ def test_columns_separators_documents_and_comments(tmp_path: Path) -> None:
         ("a\tO\nb\n", r"my\.txt, line 2: 'b' has no word and label in the columns asked for; write a word, a tab"),
         ("a\tO\nb\t\n", r"my\.txt, line 2: 'b\\t' has no word and label"),
         ("a\tO\n\tO\n", r"my\.txt, line 2: '\\tO' has no word and label"),
-        ("a\tB-X\n\nb\tX\n", r"my\.txt, line 3: label 'X' does not begin with B-, I- as those of BIO do; mend it, or"),
+        ("a\tB-X\n\nb\tX\n", r"my\.txt, line 3: label 'X' does not begin with B-, I- as those of BIO do; fix it, or"),
         (
             "a\tS-X\n\nb\tX\n",
             r"my\.txt, line 3: label 'X' does not begin with B-, I-, E-, S-, L-, U- as",

@@ -238,7 +238,7 @@ def test_malformed_sentences_are_named(tmp_path: Path, wrong: Any, words: str) -
         list(read_sentences(path))
     head, *problems = str(caught.value).splitlines()
     assert head.startswith(
-        f"{path}: 1 problem(s); nothing is written; mend or remove the lines named here (a line is {{"
+        f"{path}: 1 problem(s); nothing is written; fix or remove the lines named here (a line is {{"
     )
     assert len(problems) == 1
     assert problems[0].startswith(f"- line 2: {words}")
@@ -277,7 +277,7 @@ def test_triples_that_are_none(tmp_path: Path) -> None:
         read_triples(path)
     head, *problems = str(caught.value).splitlines()
     assert "5 problem(s)" in head
-    assert head.endswith("(a line is head, relation and tail, parted by tabs)")
+    assert head.endswith("(a line is head, relation and tail, separated by tabs)")
     assert problems[0] == "- line 2: 'Q1 P1 Q2' has 1 column(s)"
     assert problems[1].endswith("has 3 column(s), one blank")
     assert problems[3] == "- line 5: not UTF-8 text (invalid start byte at byte 0)"
@@ -288,7 +288,9 @@ def test_triples_that_are_none(tmp_path: Path) -> None:
 
 
 def test_nothing_left_says_why(tmp_path: Path) -> None:
-    words = r"no instance is left \(sentences read: 2; without a triple: 2\); nothing is written; do both files name "
+    words = (
+        r"no instance is left \(sentences read: 2; without a triple: 2\); nothing is written; check that both files "
+    )
     with pytest.raises(DataError, match=words):
         labelled(tmp_path, numbered(2), "a\tr\tb\n")
     with pytest.raises(DataError, match=r"of 1 relations with too few: 2\); .*; loosen --least, --without or"):

@@ -143,7 +143,7 @@ def test_holdout_of_a_single_file(folder: Path) -> None:
 def test_holdout_must_leave_something(folder: Path, count: int) -> None:
     with pytest.raises(ConfigError, match=rf"holdout={count} of the 8 relations in .* none to train on; keep fewer"):
         open_pool(f"fewrel:,holdout={count}", "train")
-    with pytest.raises(ConfigError, match="fewrel: holdout=few will not do; write a whole number from 0 to"):
+    with pytest.raises(ConfigError, match="fewrel: holdout=few is invalid; write a whole number from 0 to"):
         open_pool("fewrel:,holdout=few", "train")
 
 
@@ -208,7 +208,7 @@ def test_malformed_instances_are_named(tmp_path: Path, wrong: Any, words: str) -
         opened(path)
     head, *problems = str(caught.value).splitlines()
     assert head.startswith(
-        f"{path}: 1 problem(s); mend or remove what is named here (an index counts from 0; an instance"
+        f"{path}: 1 problem(s); fix or remove what is named here (an index counts from 0; an instance"
     )
     assert problems == [f"- 'P17', index 2: {words}"]
 

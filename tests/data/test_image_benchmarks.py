@@ -292,7 +292,7 @@ def test_nothing_to_read_says_what_to_put_there(name: str, tmp_path: Path, monke
         get.get(name)
     with pytest.raises(DataError, match=rf"{tmp_path}/{name}: no such folder or zip archive"):
         open_pool(name, "test")
-    with pytest.raises(ConfigError, match=rf"{name}: size=0 will not do"):
+    with pytest.raises(ConfigError, match=rf"{name}: size=0 is invalid"):
         open_pool(f"{name}:{tmp_path},size=0", "test")
 
 

@@ -181,7 +181,7 @@ def test_a_damaged_image_is_mended_while_a_pool_is_in_use(tmp_path: Path, cache:
     (path / "class00" / "1.png").write_bytes(b"no longer an image")
     with (
         pytest.warns(UserWarning, match="image 0 of this cache is damaged"),
-        pytest.raises(DataError, match="the images that it was made of have changed; start again"),
+        pytest.raises(DataError, match="the source images have changed since it was written; start again"),
     ):
         again.items[0]
 
@@ -192,7 +192,7 @@ def test_a_damaged_image_is_refused_by_path_or_skipped_with_a_warning(tmp_path: 
     files["class00/0.png"] = b"not an image"
     path = write_tree(tmp_path / "photos", files)
     message = (
-        r"2 of 6 images cannot be read; mend or remove them, or leave them out with folder:\S+,size=12,damaged=skip"
+        r"2 of 6 images cannot be read; fix or remove them, or leave them out with folder:\S+,size=12,damaged=skip"
     )
     for _ in range(2):  # the second time from the cache
         with pytest.raises(DataError, match=message) as caught:
@@ -229,7 +229,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
     path = write_tree(tmp_path / "photos", class_folders(1, 1))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"images cannot be kept in .*; set HYPERPROTO_CACHE to another"):
+    with pytest.raises(DataError, match=r"images cannot be cached in .*; set HYPERPROTO_CACHE to another"):
         open_pool(f"folder:{path}", "all")
 
 
@@ -277,12 +277,12 @@ def test_what_a_mac_and_an_editor_leave_behind_is_passed_over(tmp_path: Path) ->
         ("{}/empty", "no images; put the images of each class into a folder"),
         ("{}/text.txt", "neither a folder nor a zip archive"),
         ("{}/good,sise=3", "there is no option 'sise'; did you mean 'size'"),
-        ("{}/good,size=0", "size=0 will not do; write a whole number from 1 to 4096"),
+        ("{}/good,size=0", "size=0 is invalid; write a whole number from 1 to 4096"),
         ("{}/good,channels=2", "there is no channels '2'"),
         ("{}/good,damaged=maybe", "there is no damaged 'maybe'"),
-        ("{}/good,shares=1/2", "shares=1/2 will not do; write train/val/test, such as 64/16/20"),
-        ("{}/good,shares=a/b/c", "shares=a/b/c will not do"),
-        ("{}/good,seed=x", "seed=x will not do"),
+        ("{}/good,shares=1/2", "shares=1/2 is invalid; write train/val/test, such as 64/16/20"),
+        ("{}/good,shares=a/b/c", "shares=a/b/c is invalid"),
+        ("{}/good,seed=x", "seed=x is invalid"),
     ],
 )
 def test_mistakes_in_a_spec(tmp_path: Path, argument: str, message: str) -> None:
@@ -296,7 +296,7 @@ def test_mistakes_in_a_spec(tmp_path: Path, argument: str, message: str) -> None
 
 def test_a_split_that_gets_no_class_is_an_error(tmp_path: Path) -> None:
     path = write_tree(tmp_path / "good", class_folders(2, 1))
-    with pytest.raises(DataError, match="none of its 2 classes falls to 'test' in shares of 64/16/20; give it other"):
+    with pytest.raises(DataError, match="none of its 2 classes is in 'test' with shares=64/16/20; give it other"):
         open_pool(f"folder:{path}", "test")
 
 
@@ -328,7 +328,7 @@ def test_a_link_to_a_folder_above_is_refused_and_one_beside_is_followed(tmp_path
     (root / "twin").symlink_to(next(path for path in root.iterdir() if path.is_dir()))
     assert len(open_pool(f"folder:{root},size=12", "all").class_names) == 3
     (root / "twin" / "loop").symlink_to(root)
-    with pytest.raises(DataError, match=r"loop: a symbolic link to a folder that it lies in, a circle .*; remove it"):
+    with pytest.raises(DataError, match=r"loop: a symbolic link to one of its own parent folders, .*; remove it"):
         open_pool(f"folder:{root},size=12", "all")
 
 
@@ -339,7 +339,7 @@ def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     odd = root / os.fsdecode(b"caf\xe9")
     odd.mkdir()
     (odd / "1.png").write_bytes(encoded(picture(1)))
-    with pytest.raises(DataError, match=r"caf\\udce9/1\.png': this name is not UTF-8; rename the file, or the folder"):
+    with pytest.raises(DataError, match=r"caf\\udce9/1\.png': this name is not UTF-8; rename the file or its folder"):
         open_pool(f"folder:{root},size=12", "all")
 
 

@@ -94,7 +94,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> No
 def test_a_source_without_any_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
     with pytest.raises(
-        DataError, match=r"'descriptions' has no text of any of the 2 classes of fewrel .*data get fewrel"
+        DataError, match=r"'descriptions' has no text for any of the 2 classes of fewrel .*data get fewrel"
     ):
         texts("descriptions", pool_of("P6", "P17"))
 
@@ -103,7 +103,9 @@ def test_a_source_without_any_text_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_characters_have_no_names_with_a_meaning(spec: str, tmp_path: Path) -> None:
     pool = pool_of("Greek/character01/rot000", "Greek/character02/rot000", name=spec)
     name = spec.partition(":")[0]
-    with pytest.raises(ConfigError, match=rf"the classes of {name} are characters, and their labels no words .*a file"):
+    with pytest.raises(
+        ConfigError, match=rf"the classes of {name} are characters, and their labels are not words; .*a file"
+    ):
         texts("labels", pool)
     path = tmp_path / "names.json"
     path.write_text(json.dumps({"Greek/character01/rot000": "alpha"}))
@@ -112,7 +114,7 @@ def test_characters_have_no_names_with_a_meaning(spec: str, tmp_path: Path) -> N
 
 def test_ids_of_unknown_classes_have_no_text() -> None:
     assert texts("labels", pool_of("n02129165", "n99999999")) == ("lion", None)
-    with pytest.raises(DataError, match=r"'labels' has no text of any of the 1 classes of [^;]*; name a file"):
+    with pytest.raises(DataError, match=r"'labels' has no text for any of the 1 classes of [^;]*; name a file"):
         texts("labels", pool_of("n99999999"))
 
 

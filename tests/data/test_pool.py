@@ -95,7 +95,7 @@ def test_small_classes_can_be_left_out() -> None:
     assert kept.items[:, 0].tolist() == [0, 1, 2, 3, 5]
     words = pool(items=[f"text {n}" for n in range(6)]).with_at_least(3)
     assert words.items == ["text 1", "text 2", "text 5"]
-    with pytest.raises(DataError, match="items of many units"):
+    with pytest.raises(DataError, match="classes cannot be selected by size in tagging"):
         pool(items=["x y"] * 3, offsets=np.array([0, 2, 4, 6])).with_at_least(2)
 
 

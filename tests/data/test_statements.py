@@ -114,7 +114,7 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
 
 
 def test_a_spec_without_a_file_is_refused() -> None:
-    with pytest.raises(ConfigError, match="statements: which file"):
+    with pytest.raises(ConfigError, match="statements: no file named"):
         open_pool("statements", "train")
 
 

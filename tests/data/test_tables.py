@@ -102,11 +102,11 @@ def test_standard_input_comes_line_by_line(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "", r"a\.csv: is empty; its first line names the columns"),
+        ("a.csv", "", r"a\.csv: is empty; its first line must name the columns"),
         ("a.csv", "a,b,a\n", r"a\.csv: two columns are called 'a'; rename one"),
         ("a.csv", "a,b\n1,2\n1,2,3\n", r"line 3: 3 cells where the first line names 2; put a cell .* into quotes"),
         ("a.csv", "a,b\n1\n", r"line 2: 1 cells where the first line names 2"),
-        ("a.csv", 'a,b\n1,2\n"1"x,2\n', r"line 3: not readable \(.*\); see to its quotes"),
+        ("a.csv", 'a,b\n1,2\n"1"x,2\n', r"line 3: not readable \(.*\); check its quotes"),
         ("a.csv", b"a\nok\n\xff\xfe\n", r"line 3: not UTF-8 \(.*\); save the file as UTF-8"),
         ("a.jsonl", '{"a": 1}\n{"a"\n', r"line 2: not JSON \(.*\); write one object on each line"),
         ("a.jsonl", "[1, 2]", r"line 1: not an object like \{\"text\": \.\.\.\}, but \[1, 2\]"),
@@ -133,7 +133,7 @@ def test_a_parquet_file_that_was_cut_in_the_middle(tmp_path: Path) -> None:
 
 def test_files_that_nobody_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a.xlsx", "")
-    with pytest.raises(ConfigError, match=r"ends in '.xlsx' may be anything; name its format with --format \(csv, "):
+    with pytest.raises(ConfigError, match=r"the suffix '.xlsx' names no format; name its format with --format \(csv, "):
         rows(tmp_path / "a.xlsx")
     for name in ("none.csv", "none.parquet"):
         with pytest.raises(DataError, match=f"{name}: No such file or directory; check the path$"):

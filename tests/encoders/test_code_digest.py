@@ -42,7 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "MIN_SECONDS", 0.0)
     yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "foreign_package"]:
         del sys.modules[name]

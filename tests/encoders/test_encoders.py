@@ -131,14 +131,14 @@ def test_words_are_no_images(name: str, pool: Pool, kind: str) -> None:
 
 def test_images_are_no_words() -> None:
     with pytest.raises(
-        DataError, match=r"'minilm' is a language model, and none of those reads these data\n(.|\n)*ndarray"
+        DataError, match=r"'minilm' is a language model, and none of them reads these data\n(.|\n)*ndarray"
     ):
         resolve_encoder("minilm", {}, IMAGES)
 
 
 @pytest.mark.parametrize(
     ("filters", "words"),
-    [(0, "(gives vectors without numbers|cannot be made)"), (-4, "cannot be made with"), (10**23, "cannot")],
+    [(0, "(gives vectors of size 0|cannot be made)"), (-4, "cannot be made with"), (10**23, "cannot")],
 )
 def test_sizes_that_cannot_be(filters: int, words: str) -> None:
     with pytest.raises(ConfigError, match=f"the encoder 'conv4' .*{words}"):

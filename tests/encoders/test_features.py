@@ -27,7 +27,7 @@ def test_center_unit_takes_the_batch_then_the_training_data_then_what_it_is_give
     transform.eval()
     given = torch.tensor([1.0, 1.0])
     torch.testing.assert_close(transform(X, given), naive_unit(X - given))
-    with pytest.raises(ConfigError, match="the mean of the training data is not known yet"):
+    with pytest.raises(ConfigError, match="the mean of the training data is not set"):
         transform(X)
     transform.set_center(torch.tensor([0.5, 0.0]))
     torch.testing.assert_close(transform(X, given), naive_unit(X - torch.tensor([0.5, 0.0])))

@@ -222,8 +222,8 @@ def test_bytes_and_floats_are_the_same(name: str, encoder: ImageNetwork) -> None
     ("name", "size", "message"),
     [
         ("resnet12", 15, "resnet12: images of 15 px vanish in 4 poolings; use at least 16 px"),
-        ("resnet18", 16, "resnet18: images of 16 px are one pixel too early; use at least 17 px"),
-        ("wrn28_10", 2, "wrn28_10: images of 2 px are one pixel too early; use at least 3 px"),
+        ("resnet18", 16, "resnet18: images of 16 px are too small; use at least 17 px"),
+        ("wrn28_10", 2, "wrn28_10: images of 2 px are too small; use at least 3 px"),
     ],
 )
 def test_images_that_are_too_small(name: str, size: int, message: str) -> None:

@@ -190,7 +190,7 @@ def test_the_states_at_the_markers_are_the_markers_vector(bert: str) -> None:
 
 
 def test_a_representation_has_no_part_in_maps(bert: str) -> None:
-    with pytest.raises(ConfigError, match=r"output 'maps' gives the state at every piece, .* 'pooler' has no part"):
+    with pytest.raises(ConfigError, match=r"output 'maps' returns the state at every piece, .* 'pooler' has no effect"):
         RelationTransformer(model=bert, output="maps", representation="pooler")
 
 
@@ -256,7 +256,7 @@ def test_masks_pass_through_features_and_are_kept_on_disk(
     assert units.mask is not None
     assert units.mask.sum(1).tolist() == [10, 1, 6, 2, 10]
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "MIN_SECONDS", 0.0)
     first = EncodedPool.encode(encoder, pool, cached=True).units
     monkeypatch.setattr(RelationCNN, "forward", lambda *_: pytest.fail("again"))
     again = EncodedPool.encode(encoder, pool, cached=True).units

@@ -152,7 +152,7 @@ def test_a_checkpoint_without_a_head_has_no_such_loss(bert: str) -> None:
 def test_weights_that_make_no_sense_are_refused(with_head: str) -> None:
     with pytest.raises(ConfigError, match=r"mlm = -1.0 must be 0 or more, or 'auto'"):
         build(with_head, mlm=-1.0)
-    with pytest.raises(ConfigError, match=r"mlm = auto: a frozen model does not learn; set frozen = false"):
+    with pytest.raises(ConfigError, match=r"mlm = auto: a frozen model is not trained; set frozen = false"):
         build(with_head, mlm="auto", frozen=True)
 
 

@@ -252,7 +252,7 @@ def test_a_model_that_writes_is_refused(tmp_path: Path) -> None:
         f"{part}_{what}": n for part in ("encoder", "decoder") for what, n in (("layers", 1), ("ffn_dim", 8))
     }
     BartModel(seeded(BartConfig(vocab_size=20, d_model=16, **sizes))).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="BartModel reads and writes texts; choose one that only reads, such as BERT"):
+    with pytest.raises(ConfigError, match="BartModel is an encoder-decoder; choose an encoder such as BERT"):
         load_model(str(tmp_path))
 
 

@@ -240,7 +240,7 @@ def test_a_length_that_nothing_states(tmp_path: Path) -> None:
 
 def test_a_prompt_must_leave_room(made: Files) -> None:
     folder = made(modes(mean_tokens=True), prompts=PROMPTS, settings={"max_seq_length": 12})
-    with pytest.raises(ConfigError, match=r"max_length 12 leaves no room behind the prompt, \d+ pieces; use at least"):
+    with pytest.raises(ConfigError, match=r"max_length 12 leaves no room after the prompt, \d+ pieces; use at least"):
         SentenceTransformer(model=folder)
     assert SentenceTransformer(model=folder, prompt="").max_length == 12
 
@@ -355,7 +355,7 @@ def test_parts_that_are_missing_or_do_not_fit(made: Files) -> None:
         (
             lambda: made({"word_embedding_dimension": 48}),
             DataError,
-            "pooling is for states of 48 numbers, but those of",
+            "pooling is for states of size 48, but those of",
         ),
         (lambda: (folder / "1_Pooling/config.json").unlink(), DataError, r"1_Pooling/config\.json: cannot be read"),
         (lambda: (folder / "modules.json").unlink(), DataError, "there is 1_Pooling/config.json, but no modules.json"),
@@ -393,7 +393,9 @@ def test_maps_are_the_states_behind_the_prompt(made: Files, bert: str) -> None:
     units = encoder.encode_all(encoder.prepare(["bob"]))
     [states] = prescribed(bert, lambda s: s, ["the query of bob: bob"])
     torch.testing.assert_close(units.x[0], states, rtol=1e-4, atol=1e-4)
-    with pytest.raises(ConfigError, match="output 'maps' gives the state at every piece, so that pooling 'cls' has no"):
+    with pytest.raises(
+        ConfigError, match="output 'maps' returns the state at every piece, so that pooling 'cls' has no"
+    ):
         SentenceTransformer(model=folder, output="maps", pooling="cls")
 
 

@@ -184,7 +184,7 @@ def test_sentences_are_tokenised_once(bert: str, tmp_path: Path, monkeypatch: py
 
 
 def test_vectors_of_words_are_kept(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "MIN_SECONDS", 0.0)
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
     options = {"model": bert}
     first = EncodedPool.encode(make_encoder("token-transformer", options), POOL, cached=True).units
@@ -202,7 +202,7 @@ def test_what_reads_what() -> None:
         assert resolve_encoder("minilm", {}, pool) == (f"{name}-transformer", {"model": "minilm"})
     with pytest.raises(
         DataError,
-        match=r"encoder 'bert' is a language model, and none of those reads these data\n"
+        match=r"encoder 'bert' is a language model, and none of them reads these data\n"
         r"noise \(all\): token-transformer reads sentences with a label for each word, but the items are ndarray of",
     ):
         resolve_encoder("bert", {}, images)

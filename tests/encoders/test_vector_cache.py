@@ -18,7 +18,7 @@ from tests.helpers.damage import flipped
 @pytest.fixture(autouse=True)
 def everything_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "MIN_SECONDS", 0.0)
 
 
 def noise(seed: int = 0) -> Pool:
@@ -115,7 +115,7 @@ def test_what_is_fast_or_free_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_p
     nameless = made()
     nameless.__class__ = type("Nameless", (Conv4,), {"__module__": "nowhere"})  # nobody can read its code
     EncodedPool.encode(nameless, noise(), cached=True)
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 1000.0)
+    monkeypatch.setattr(cache, "MIN_SECONDS", 1000.0)
     EncodedPool.encode(made(), noise(), cached=True)
     assert not list(tmp_path.glob("vectors/*"))
 

@@ -110,7 +110,7 @@ def test_malformed_tasks_are_named(tmp_path: Path, wrong: Any, place: str) -> No
     with pytest.raises(DataError) as caught:
         read_fewrel_test(path)
     head, *problems = str(caught.value).splitlines()
-    assert head.startswith(f"{path}: 1 problem(s); mend or remove what is named here")
+    assert head.startswith(f"{path}: 1 problem(s); fix or remove what is named here")
     assert len(problems) == 1
     assert problems[0].startswith(f"- task 2{place}")
 

@@ -94,7 +94,7 @@ def test_many_texts_are_kept_on_disk(
     bert: str, read: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HYPERPROTO_CACHE", str(tmp_path))
-    monkeypatch.setattr(vector_cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(vector_cache, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(networks, "MANY", 5)
     first = TextEncoder(bert).transform(TEXTS)
     TextEncoder(bert).transform(["a", "b"])

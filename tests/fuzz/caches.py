@@ -67,7 +67,7 @@ def vector_cache(random: Random, folder: Path, samples: Samples) -> Trial:
         def encode() -> Any:
             return encoder.encode_all(encoder.prepare(pool.items))
 
-        with patch.object(cache, "WORTH_KEEPING", -1.0):
+        with patch.object(cache, "MIN_SECONDS", -1.0):
             first = cache.cached_units(encoder, pool, None, encode).x.numpy()
             _damage_cache(random, folder)
             again = cache.cached_units(encoder, pool, None, encode).x.numpy()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD, Task, make_method
-from hyperproto.methods.baseline_plus import BaselinePlus, Batches
+from hyperproto.methods.baseline_plus import BaselinePlus, UpdateSchedule
 from hyperproto.testing import check_method, method_checks
 from hyperproto.training import Run, load_recipe, train
 from tests.conftest import blobs
@@ -99,7 +99,7 @@ def test_updates_are_those_of_torch(class_norm: bool, balanced: bool) -> None:
 def test_released_updates_are_those_of_torch_on_mini_batches(balanced: bool) -> None:
     task = make_task(batch=1)
     method = build(epochs=4, balanced=balanced, **RELEASED)
-    batches = Batches(task, method)
+    batches = UpdateSchedule(task, method)
     assert (batches.most, batches.in_epoch.tolist()) == (12, [3])
     weights = [batches.weights(update)[0, :, 0] for update in range(12)]
     worth = torch.ones(9) if not balanced else 9 / (3 * torch.tensor([3.0, 1.0, 5.0]))[task.support_y[0]]
@@ -123,10 +123,10 @@ def test_released_updates_are_those_of_torch_on_mini_batches(balanced: bool) -> 
 @pytest.mark.parametrize(("shots", "expected"), [((1,) * 5, 200), ((5,) * 5, 700)])
 def test_as_many_updates_as_published(shots: tuple[int, ...], expected: int) -> None:
     for options in ({}, {"batch": 4}):
-        assert Batches(make_task(counts=shots), build(**options)).most == expected
-    assert Batches(make_task(counts=shots), build(epochs=300)).most == 3 * expected
-    assert Batches(make_task(counts=shots), build(batch=5)).most == 100 * sum(shots) // 5
-    assert Batches(make_task(counts=shots), build(steps=7, batch=2)).most == 7
+        assert UpdateSchedule(make_task(counts=shots), build(**options)).most == expected
+    assert UpdateSchedule(make_task(counts=shots), build(epochs=300)).most == 3 * expected
+    assert UpdateSchedule(make_task(counts=shots), build(batch=5)).most == 100 * sum(shots) // 5
+    assert UpdateSchedule(make_task(counts=shots), build(steps=7, batch=2)).most == 7
 
 
 @pytest.mark.parametrize("options", [{"s_e": 5.0}, {**RELEASED, "epochs": 20}])

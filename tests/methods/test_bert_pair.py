@@ -239,19 +239,19 @@ def test_what_is_remembered_is_forgotten_with_the_weights_and_the_pool(change: s
 
 @torch.no_grad()
 def test_no_more_pairs_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bert_pair, "MOST_KNOWN", 100)
+    monkeypatch.setattr(bert_pair, "MOST_CACHED", 100)
     method, features, encoder = counting()
     pool = BENCH.pool()
     each = [(drawn, TaskItems.of(features, pool, [drawn])) for drawn in BENCH.episodes(2)]  # 72 pairs each
     tasks = [gather_task(items.units, [drawn], items) for drawn, items in each]
     found = [method(task) for task in (*tasks, *tasks)]
-    assert len(method._known.keys) == 72
+    assert len(method._cached.keys) == 72
     assert sum(encoder.blocks) == 3 * 72
     assert torch.equal(found[1], found[3])
 
 
 def test_doubt_costs_no_second_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bert_pair, "MOST_KNOWN", 0)
+    monkeypatch.setattr(bert_pair, "MOST_CACHED", 0)
     method, features, encoder = counting()
     task = BENCH.task(features, BENCH.episodes(1))
     with torch.no_grad():

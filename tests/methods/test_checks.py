@@ -35,7 +35,9 @@ def test_a_wrong_shape_is_refused_and_both_shapes_are_named(shape: tuple[int, ..
 
 def test_nan_is_refused_outside_training_only(task: Task) -> None:
     method = returns(2, 12, 3, value=torch.nan)
-    with pytest.raises(ConfigError, match=r"Returns\.scores returned NaN for some queries; see its inputs and options"):
+    with pytest.raises(
+        ConfigError, match=r"Returns\.scores returned NaN for some queries; check its inputs and options"
+    ):
         method.eval()(task)
     assert method.train()(task).isnan().all()  # the trainer names the step and what to do
     assert method.loss(task)["cls"].isnan()

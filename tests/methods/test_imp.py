@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD, Task, make_method
-from hyperproto.methods.imp import IMP, NO_CLASS, Clusters
+from hyperproto.methods.imp import IMP, NO_CLASS, ClusterBatch
 from hyperproto.regions import Evidence
 from hyperproto.testing import check_method
 from hyperproto.training import load_recipe, train
@@ -44,11 +44,11 @@ def with_unlabelled(task: Task, number: int = 5) -> Task:
     return task.with_evidence(unlabelled=4 * other)
 
 
-def class_means(task: Task) -> Clusters:
+def class_means(task: Task) -> ClusterBatch:
     """The clusters that an episode starts from."""
     center = task.members().mT @ task.support / task.counts()[..., None]
     labels = torch.arange(task.way).expand(len(center), -1)
-    return Clusters(center, labels, torch.ones_like(labels, dtype=torch.bool))
+    return ClusterBatch(center, labels, torch.ones_like(labels, dtype=torch.bool))
 
 
 def found_at(method: IMP, task: Task, label: int) -> list[float]:
@@ -248,7 +248,7 @@ def test_one_class_has_a_threshold_and_a_class_without_examples_no_score() -> No
     scores = method(missing)
     assert scores[0, 0].isfinite().tolist() == [True, True, False]
     there = torch.tensor([[True, True, False]])
-    means = Clusters(torch.tensor([[[0.0], [9.0], [7.0]]]), torch.arange(3)[None], there)
+    means = ClusterBatch(torch.tensor([[[0.0], [9.0], [7.0]]]), torch.arange(3)[None], there)
     expected = 2 * math.log(2) + math.log(1 + 9**2 / 2)  # the variance of 0 and 9
     assert method.threshold(means).item() == pytest.approx(expected)
 
@@ -318,7 +318,7 @@ def test_a_recipe_with_unlabelled_items(vectors_file: Path, tmp_path: Path) -> N
     assert {"cls", "sigma", "sigma_unlabelled", "clusters"} <= rows[0].keys()
     assert rows[-1]["sigma_unlabelled"] != rows[0]["sigma_unlabelled"]
     assert rows[-1]["accuracy"] > 0.5
-    with pytest.raises(ConfigError, match=r"imp leaves \[unlabelled\] unread; add unlabelled = true to \[method\]"):
+    with pytest.raises(ConfigError, match=r"imp ignores \[unlabelled\]; add unlabelled = true to \[method\]"):
         train(load_recipe(str(path), ["method.unlabelled=false"]), tmp_path / "unread")
     path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("unlabelled")))
     with pytest.raises(ConfigError, match=r"\[unlabelled\] is missing: imp learns from items without labels"):

@@ -418,7 +418,7 @@ def test_wrong_options_are_refused(name: str, options: dict[str, Any], words: st
 
 
 def test_a_graph_does_not_learn() -> None:
-    with pytest.raises(ConfigError, match=r"label-propagation cannot learn from \[unlabelled\].*leave it out"):
+    with pytest.raises(ConfigError, match=r"label-propagation cannot be trained with \[unlabelled\].*leave it out"):
         build("label-propagation").loss(blobs())
     assert build("label-propagation").loss(blobs().with_evidence(unlabelled=None))["cls"] > 0
 

@@ -51,7 +51,7 @@ def test_the_last_validation_encodes_for_what_comes_after_it(tmp_path: Path, mon
         sizes.append(len(prepared))
         return encode_all(encoder, prepared, progress)
 
-    monkeypatch.setattr(cache, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(Encoder, "encode_all", count)
     small = ["training.steps=2", "training.validate_every=2", "encoder.filters=4", "validation.episodes=4"]
     run = train(load_recipe("glyphs:protonet", small), tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Data sets: official files on disk, or data made here, to a `Pool`. One module each.
+"""Data sets, one module each: read official files or generate data, and return a `Pool`.
 
 A data set is named by a spec, `NAME` or `NAME:ARGUMENT` (`glyphs`, `vectors:features.npz`). Its module, or object, has
 
@@ -31,15 +31,15 @@ __all__ = [
 
 
 class DataSet(Protocol):
-    """What the module of a data set offers."""
+    """Interface of a data set: a module, or an object, with these names."""
 
     SUMMARY: str
 
     def splits(self, argument: str) -> tuple[str, ...]:
-        """Name the splits that `load` takes."""
+        """Return the names of the splits that `load` accepts."""
 
     def load(self, split: str, argument: str, progress: Progress | None) -> Pool:
-        """Read or make one split."""
+        """Read or generate one split."""
 
 
 DATASETS = Registry(
@@ -67,38 +67,38 @@ DATASETS = Registry(
 
 
 def find_dataset(spec: str) -> tuple[DataSet, str]:
-    """Take a spec apart: the data set, and its argument ("" where there is none)."""
+    """Split a spec into the data set and its argument ("" if there is none)."""
     name, _, argument = spec.partition(":")
     dataset: DataSet = DATASETS.get(name)
     return dataset, argument
 
 
 def splits_of(spec: str) -> tuple[str, ...]:
-    """Name the splits of the data set that `spec` names."""
+    """Return the splits of the data set named by `spec`."""
     dataset, argument = find_dataset(spec)
-    with _system_errors_told():
+    with _os_errors_as_data_errors():
         return dataset.splits(argument)
 
 
 def training_split(spec: str) -> str | None:
-    """Name the split of a data set to train on: `train`, or the part of it that is there; None if it has neither."""
+    """Return the training split of a data set: `train`, else one whose name begins with it, else None."""
     splits = splits_of(spec)
     return next((name for name in ("train", *splits) if name in splits and name.startswith("train")), None)
 
 
 def open_pool(spec: str, split: str, progress: Progress | None = None) -> Pool:
-    """Load one split of the data set that `spec` names."""
+    """Load one split of the data set named by `spec`."""
     dataset, argument = find_dataset(spec)
     splits = splits_of(spec)
     if split not in splits:
         raise ConfigError(f"{spec}: {unknown_name('split', split, splits)}")
-    with _system_errors_told():
+    with _os_errors_as_data_errors():
         return dataset.load(split, argument, progress)
 
 
 @contextmanager
-def _system_errors_told() -> Iterator[None]:
-    """What the system refuses of a data set's files is an error of ours, with advice."""
+def _os_errors_as_data_errors() -> Iterator[None]:
+    """Raise a DataError with advice in place of an OSError."""
     try:
         yield
     except OSError as error:

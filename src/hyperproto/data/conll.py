@@ -1,4 +1,4 @@
-"""Your own tagged sentences: `conll:PATH`, a file of words and labels, or a folder with one such file a split."""
+"""Tagged sentences from files: `conll:PATH`, one file of words and labels, or a folder with one file a split."""
 
 import re
 from pathlib import Path
@@ -17,22 +17,21 @@ SUMMARY = (
 )
 OPTIONS = {"scheme": "auto", "column": "last", "word": "1", "comments": "false"}
 SUFFIXES = (".txt", ".conll", ".tsv", ".bio", ".iob")
-SCHEMES = {"bio": "BI", "bioes": "BIESLU"}  # L and U are the E and S of BILOU
+SCHEMES = {"bio": "BI", "bioes": "BIESLU"}  # BILOU writes L and U for E and S
 BEGINNINGS = "BSU"
 
 _PREFIXED = re.compile(r"([BIESLU])-(.+)")
 
 
 def splits(argument: str) -> tuple[str, ...]:
-    """`all` for a file; for a folder, the names of its files without their endings."""
+    """Return `all` for a file; for a folder, the names of its files without suffixes."""
     return tuple(_files(argument))
 
 
 def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
-    """Read the sentences of a split; labels become IO, one type a word.
+    """Read the sentences of a split and convert labels to the IO scheme, one type a word.
 
-    IO cannot say where one entity ends and another of its type begins: the two become one. How many do so is said in a
-    warning.
+    IO labels cannot separate two adjacent entities of one type: they become a single entity. A warning says how many.
     """
     path, options = _files(argument)[split], parse_argument("conll", argument, OPTIONS)[1]
     column = options["column"]
@@ -47,7 +46,7 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
 
 
 def io_pool(tagged: Tagged, scheme: str, *, name: str, split: str) -> Pool:
-    """Make a pool whose classes are the types of the entities, in the order of the alphabet."""
+    """Return a pool whose classes are the entity types, sorted by name."""
     parsed = _parsed(tagged, scheme)
     types = sorted({kind for _, kind in parsed if kind != OUTSIDE_NAME})
     number = {kind: n for n, kind in enumerate(types)} | {OUTSIDE_NAME: OUTSIDE}
@@ -73,7 +72,7 @@ def _merged(labels: IntArray, begins: IntArray, offsets: IntArray) -> int:
 
 
 def _parsed(tagged: Tagged, scheme: str) -> list[tuple[bool, str]]:
-    """Say of each label of the file whether it begins an entity, and the type of the entity ("O" for none)."""
+    """Return for each label of the file whether it begins an entity, and the entity's type ("O" for none)."""
     matches = {name: _PREFIXED.fullmatch(name) for name in tagged.names if name != OUTSIDE_NAME}
     if scheme == "auto":
         found = {match[1] for match in matches.values() if match}
@@ -91,7 +90,7 @@ def _parsed(tagged: Tagged, scheme: str) -> list[tuple[bool, str]]:
             letters = ", ".join(f"{letter}-" for letter in SCHEMES[scheme])
             raise DataError(
                 f"{tagged.place_of(number)}: label {name!r} does not begin with {letters} as those of "
-                f"{scheme.upper()} do; mend it, or take labels as they stand: scheme=io"
+                f"{scheme.upper()} do; fix it, or take labels as they stand: scheme=io"
             )
     return parsed
 

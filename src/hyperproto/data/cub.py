@@ -16,15 +16,15 @@ _OF_FOUR = ("train", "val", "train", "test")  # Chen et al., "A Closer Look at F
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits."""
+    """Return the names of the splits."""
     return SPLITS
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
-    """Read the images below folders such as `004.Groove_billed_Ani`, wherever they lie, also in zips.
+    """Read the images in folders such as `004.Groove_billed_Ani`, at any depth and inside zip archives.
 
-    The classes of a split are those of `SPLIT.json` (a list of class names) where there is one; otherwise every second
-    class is for training, and the others in turn for validation and test.
+    `SPLIT.json`, if present, lists the class names of a split. Otherwise every second class is for training, and the
+    others alternate between validation and test.
     """
     path, options = parse_argument("cub", argument, IMAGE_OPTIONS)
     spec = f"cub:{argument}".rstrip(":")

@@ -1,11 +1,11 @@
-"""Distant supervision: sentences with linked entities, labelled by a file of triples, as a file of FewRel's format.
+"""Distant supervision: label sentences with linked entities by a file of triples, and write FewRel's format.
 
 Mintz, Bills, Snow, Jurafsky, "Distant supervision for relation extraction without labeled data", ACL 2009: a sentence
-that mentions two entities is taken to express the relation that a knowledge base has between them. Some labels will be
+that mentions two entities is assumed to express the relation that a knowledge base has between them. Some labels are
 wrong.
 
-Sentences are read one at a time. In memory are the triples, the sentences to leave out, and a few numbers for each
-instance that is kept; the instances wait in a nameless file beside the result, and go with the process.
+Sentences are read one at a time. Memory holds the triples, the sentences to leave out, and a few numbers for each kept
+instance. The instances themselves are in an unnamed temporary file beside the result.
 """
 
 import json
@@ -29,39 +29,39 @@ from hyperproto.files import atomic_write, is_there, is_utf8, open_file, os_prob
 
 AMBIGUOUS = ("drop", "keep")
 SENTENCE = '{"tokens": [words], "entities": [{"id": ID, "start": 0, "end": 2}, {"id": ID, "positions": [[3], [7, 8]]}]}'
-_LONGEST = 1_000_000  # bytes of a line
-_COLLECTED = 100  # problems after which a file is not read on
-_NAMED = 10  # problems that a message names
+_LONGEST = 1_000_000  # largest length of a line in bytes
+_COLLECTED = 100  # number of problems at which reading stops
+_NAMED = 10  # number of problems listed in a message
 
 Triples = dict[str, dict[str, tuple[str, ...]]]  # head: {tail: its relations}
 
 
 @dataclass
 class DistantCorpus:
-    """What was written, and how many sentences and instances were left out, and why."""
+    """Counts of the sentences and instances that were written, and of those left out by reason."""
 
     path: Path
     sentences: int = 0  # read
-    without_triple: int = 0  # sentences in which no triple names a pair of entities
-    overlapping: int = 0  # of the others, sentences that occur in the files to compare with
-    pairs: int = 0  # ordered pairs of entities that a triple names, in the sentences that remain
+    without_triple: int = 0  # sentences without a pair of entities in a triple
+    overlapping: int = 0  # of the others, sentences that occur in the evaluation files
+    pairs: int = 0  # ordered pairs of entities in a triple, in the remaining sentences
     nested: int = 0  # of these, pairs whose mentions share words
     ambiguous: int = 0  # of the others, pairs with several relations
     instances: int = 0  # labelled: a pair and a relation each
-    of_evaluation: int = 0  # of these, instances of relations that must not be seen
+    of_evaluation: int = 0  # of these, instances of evaluation relations
     relations_of_evaluation: int = 0
-    repeated: int = 0  # of the others, the same pair in the same sentence again
-    surplus: int = 0  # beyond the most of a relation
-    rare: int = 0  # of relations with fewer than the least
+    repeated: int = 0  # of the others, repetitions of a pair in the same sentence
+    surplus: int = 0  # beyond the maximum for a relation
+    rare: int = 0  # of relations with fewer than the minimum
     rare_relations: int = 0
     kept: dict[str, int] = field(default_factory=dict)  # by relation
 
     def to_json(self) -> dict[str, Any]:
-        """All counts, and the path, as plain values."""
+        """Return all counts and the path as plain values."""
         return {**asdict(self), "path": str(self.path), "instances_kept": sum(self.kept.values())}
 
     def rows(self) -> list[tuple[str, int]]:
-        """The counts in words, in the order in which things are left out."""
+        """Return descriptions and counts, in the order of the filters."""
         return [
             ("sentences read", self.sentences),
             ("- without a triple", self.without_triple),
@@ -91,13 +91,13 @@ def label_by_triples(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> DistantCorpus:
-    """Label every ordered pair of entities of a sentence that a triple names, and write the instances by relation.
+    """Label every ordered pair of entities of a sentence that is in a triple, and write the instances by relation.
 
-    `without` is a file, or a folder of files, whose sentences are left out (`"fewrel"`: FewRel's folder; None:
-    nothing), and `without_relations` a file whose relations are (`"fewrel"`: those of FewRel's files but the training
-    one). `most` instances of a relation are chosen by a hash of `seed`, sentence and entities, whatever the order of
-    the file; relations with fewer than `least` are left out. A pair with several relations is left out
-    (`ambiguous="drop"`), or gives an instance of each (`"keep"`).
+    Sentences of the file or folder `without` are left out (`"fewrel"`: FewRel's folder; None: nothing), and so are the
+    relations of the file `without_relations` (`"fewrel"`: those of FewRel's evaluation files). At most `most` instances
+    of a relation are selected, by a hash of `seed`, sentence and entities that does not depend on the order of the
+    file. Relations with fewer than `least` are left out. A pair with several relations is left out
+    (`ambiguous="drop"`), or gives one instance of each (`"keep"`).
     """
     _check_options(sentences, triples, out, most, least, ambiguous)
     unseen = frozenset() if without_relations in (None, "none") else _evaluation_relations(str(without_relations))
@@ -159,7 +159,7 @@ def _check_options(sentences: Path, triples: Path, out: Path, most: int | None, 
             raise ConfigError(f"--out {out}: this is a file to read; name another one to write")
 
 
-# What must not be seen ------------------------------------------------------------------------------------------------
+# Sentences and relations of the evaluation ----------------------------------------------------------------------------
 
 
 def _evaluation_sentences(place: str, out: Path) -> set[str]:
@@ -173,7 +173,7 @@ def _evaluation_sentences(place: str, out: Path) -> set[str]:
 
 
 def _evaluation_relations(place: str) -> set[str]:
-    """Name the relations of a file ({relation: ...}, or a list), or of FewRel's files but the training one."""
+    """Return the relations of a file ({relation: ...}, or a list), or of FewRel's evaluation files."""
     files = [Path(place).expanduser()]
     if place == "fewrel":
         folder = data_folder("fewrel")
@@ -192,7 +192,7 @@ def _evaluation_relations(place: str) -> set[str]:
 
 
 class _Problems:
-    """What is wrong with a file, gathered until there is enough of it."""
+    """Problems found in a file; reading stops at `_COLLECTED` of them."""
 
     def __init__(self, path: Path, form: str) -> None:
         self.path, self.form = path, form
@@ -208,16 +208,16 @@ class _Problems:
             shown = "\n".join(f"- {problem}" for problem in self.found[:_NAMED])
             rest = len(self.found) - _NAMED
             raise DataError(
-                f"{self.path}: {len(self.found)}{more} problem(s); nothing is written; mend or remove the lines named "
+                f"{self.path}: {len(self.found)}{more} problem(s); nothing is written; fix or remove the lines named "
                 f"here (a line is {self.form})\n{shown}" + (f"\n- and {rest}{more} others" if rest > 0 else "")
             )
 
 
 def _lines(path: Path, problems: _Problems, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
-    """Number the lines of a UTF-8 file from 1 and yield those that are not blank; damaged ones are problems."""
+    """Yield the lines of a UTF-8 file that are not blank, with their numbers from 1; add damaged ones to `problems`."""
     with open_file(path, pipes=True, missing="check its name and folder") as file:
         number = read = 0
-        size = os.fstat(file.fileno()).st_size  # of a pipe 0
+        size = os.fstat(file.fileno()).st_size  # 0 for a pipe
         while line := _next_line(file, path):
             number += 1
             read += len(line)
@@ -245,10 +245,10 @@ def _next_line(file: IO[bytes], path: Path) -> bytes:
 
 
 def read_triples(path: Path) -> Triples:
-    """Read head, relation and tail, parted by tabs, from each line; the relations of a pair in alphabetical order."""
-    problems = _Problems(path, "head, relation and tail, parted by tabs")
+    """Read head, relation and tail, separated by tabs, from each line; relations of a pair are sorted."""
+    problems = _Problems(path, "head, relation and tail, separated by tabs")
     triples: Triples = {}
-    shared: dict[Any, Any] = {}  # each name, and each set of relations, once
+    shared: dict[Any, Any] = {}  # keeps one copy of each name and of each set of relations
     for number, line in _lines(path, problems):
         parts = line.split("\t")
         if len(parts) != 3 or not all(part.strip() for part in parts):
@@ -263,27 +263,27 @@ def read_triples(path: Path) -> Triples:
         tails[tail] = shared.setdefault(several, several)
     problems.refuse()
     if not triples:
-        raise DataError(f"{path}: no triples in it; write head, relation and tail, parted by tabs, on each line")
+        raise DataError(f"{path}: no triples in it; write head, relation and tail, separated by tabs, on each line")
     return triples
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, and where each entity is mentioned among them."""
+    """Words of a sentence, and the positions of each entity's mentions."""
 
     tokens: list[str]
     mentions: dict[str, list[list[int]]]  # by the entity's id, in the order of the sentence
-    names: dict[str, str]  # those that the file gives
+    names: dict[str, str]  # names given in the file, by id
 
     def pairs(self, triples: Triples) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Find the ordered pairs of different entities that a triple names, with their relations."""
+        """Yield the ordered pairs of different entities that are in a triple, with their relations."""
         for head in self.mentions:
             tails = triples.get(head)
             if tails is not None:
                 yield from ((head, tail, tails[tail]) for tail in self.mentions if tail in tails and tail != head)
 
     def instance(self, head: str, tail: str) -> dict[str, Any] | None:
-        """The instance of a pair, first the mentions that share no word; None where all of them do."""
+        """Return the instance of a pair, with the first mentions that do not overlap; None if all of them do."""
         for one, other in product(self.mentions[head], self.mentions[tail]):
             if set(one).isdisjoint(other):
                 return {"tokens": self.tokens, "h": self._entity(head, one), "t": self._entity(tail, other)}
@@ -296,7 +296,7 @@ class Sentence:
 
 
 def read_sentences(path: Path, progress: Progress | None = None) -> Iterator[Sentence]:
-    """Read a sentence from each line, as JSON; what is malformed comes in one error, at the end."""
+    """Yield the sentence of each line, a JSON object; raise one DataError for all malformed lines at the end."""
     problems = _Problems(path, SENTENCE)
     for number, line in _lines(path, problems, progress):
         try:
@@ -360,21 +360,21 @@ def _mentions(entity: dict[str, Any], length: int, owner: str) -> Iterator[tuple
 
 
 def _digest(seed: int, key: str, head: str, tail: str) -> int:
-    """A number that orders the instances of a relation as if at random, and is the same for the same instance."""
+    """Return a hash of an instance, which puts the instances of a relation in a pseudo-random order."""
     text = f"{seed}\0{key}\0{head}\0{tail}"
     return int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "big")
 
 
 class _Chosen:
-    """The instances of a relation with the smallest digests: where they wait, as (begin, length)."""
+    """Instances of a relation with the smallest digests, stored as (begin, length) in the temporary file."""
 
     def __init__(self, most: int | None) -> None:
         self.most = most
         self.places: dict[int, tuple[int, int]] = {}
-        self._largest_first: list[int] = []  # a heap of negative digests; empty without a `most`
+        self._largest_first: list[int] = []  # heap of negative digests; empty if `most` is None
 
     def offer(self, digest: int, instance: dict[str, Any], waiting: IO[bytes], corpus: DistantCorpus) -> None:
-        """Take an instance, and let go of another if there are too many; count what is not kept."""
+        """Add an instance, and drop the one with the largest digest if there are too many; count dropped ones."""
         if digest in self.places:
             corpus.repeated += 1
             return
@@ -393,7 +393,7 @@ class _Chosen:
 
 
 def _write(file: IO[bytes], chosen: dict[str, _Chosen], waiting: IO[bytes]) -> None:
-    """Write {relation: [instances]}, an instance a line, in the order in which they were read."""
+    """Write {relation: [instances]}, one instance a line, in the order of the input."""
     file.write(b"{")
     for number, (relation, found) in enumerate(chosen.items()):
         file.write(b",\n" * (number > 0) + json.dumps(relation, ensure_ascii=False).encode() + b": [")
@@ -408,5 +408,5 @@ def _nothing_left(sentences: Path, corpus: DistantCorpus) -> str:
     counts = "; ".join(f"{words.removeprefix('- ')}: {count:,}" for words, count in corpus.rows() if count)
     advice = "loosen --least, --without or --without-relations, or --ambiguous keep"
     if not corpus.pairs and not corpus.overlapping:
-        advice = "do both files name entities by the same ids?"
+        advice = "check that both files use the same ids for entities"
     return f"{sentences}: no instance is left ({counts or 'it is empty'}); nothing is written; {advice}"

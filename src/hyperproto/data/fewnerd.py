@@ -14,12 +14,12 @@ from hyperproto.errors import DataError
 SUMMARY = "named entities of 66 fine types: fewnerd[:PATH][,setting=inter|intra|supervised|intra-style]"
 OPTIONS = {"setting": "inter"}
 SETTINGS = ("inter", "intra", "supervised", "intra-style")
-PARTIAL = "train-partial"  # a training file that is a part of the official one says so in every result
+PARTIAL = "train-partial"  # split name of an incomplete training file, so that results show that it is incomplete
 ALIASES = {"val": "dev"}
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits whose files are there; `val` is another name of `dev`."""
+    """Return the splits whose files exist; `val` is an alias of `dev`."""
     folder, setting = _place(argument)
     found = list(INTRA) if setting == "intra-style" else list(_files(folder, setting))
     return tuple(name for split in found for name in (split, *(a for a, b in ALIASES.items() if b == split)))
@@ -28,8 +28,8 @@ def splits(argument: str = "") -> tuple[str, ...]:
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
     """Read the official text files: word, tab, fine type (`person-actor`) or O; blank lines between sentences.
 
-    `setting=intra-style` stands in for INTRA where only the INTER files are at hand; it is not INTRA, and numbers on it
-    compare with no published ones.
+    `setting=intra-style` builds a substitute for INTRA from the INTER files. It is not INTRA: results on it are not
+    comparable with published ones.
     """
     folder, setting = _place(argument)
     split = ALIASES.get(split, split)
@@ -51,7 +51,7 @@ def _place(argument: str) -> tuple[Path, str]:
 
 
 def _files(folder: Path, setting: str) -> dict[str, Path]:
-    """Find the files in any of the layouts in which they are handed around."""
+    """Return the file of each split, in any of the common folder layouts."""
     wanted = {"train": ("train",), PARTIAL: ("train_partial",), "dev": ("dev", "val"), "test": ("test",)}
     files: dict[str, Path] = {}
     for split, stems in wanted.items():
@@ -80,20 +80,20 @@ _NOWHERE = len(INTRA)
 
 
 def coarse_type(name: str) -> str:
-    """`person` of `person-actor`."""
+    """Return the coarse part of a fine type: `person` for `person-actor`."""
     return name.partition("-")[0]
 
 
 def intra_style(pools: Sequence[Pool], *, name: str, split: str) -> Pool:
-    """Deal the sentences of some pools out by coarse type, as Few-NERD's own splits were made.
+    """Select the sentences of one split by coarse type, following the rule of Few-NERD's INTRA.
 
-    A sentence with an entity of a training type goes to train; of the rest, one with a dev type to dev; the others to
-    test. In each split, entities of the other splits' types become O. Copies of a sentence go to one split together.
+    A sentence with an entity of a training type belongs to train; otherwise one with a dev type belongs to dev; all
+    others to test. Within a split, entities of other types become O. Copies of a sentence are in the same split.
     """
     wanted = list(INTRA).index(split)
     ranks = [_word_ranks(pool) for pool in pools]
     own = [np.minimum.reduceat(rank, pool.unit_offsets[:-1]) for pool, rank in zip(pools, ranks, strict=True)]
-    first: dict[tuple[str, ...], int] = {}  # the split of each text
+    first: dict[tuple[str, ...], int] = {}  # rank of the split of each text
     for pool, sentence_ranks in zip(pools, own, strict=True):
         for words, rank in zip(pool.items, sentence_ranks.tolist(), strict=True):
             first[tuple(words)] = min(rank, first.get(tuple(words), _NOWHERE))
@@ -113,7 +113,7 @@ def intra_style(pools: Sequence[Pool], *, name: str, split: str) -> Pool:
 
 
 def _word_ranks(pool: Pool) -> IntArray:
-    """Say of each word which split its type belongs to, 0 for the first."""
+    """Return for each word the rank of the split of its type: 0 train, 1 dev, 2 test, 3 none."""
     order = {kind: rank for rank, kinds in enumerate(INTRA.values()) for kind in kinds}
     ranks = [order.get(coarse_type(kind), _NOWHERE) for kind in pool.class_names]
     return np.array([*ranks, _NOWHERE])[pool.labels]

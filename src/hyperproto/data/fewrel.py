@@ -1,4 +1,4 @@
-"""`fewrel`: relations between two marked things in a sentence (Han et al., "FewRel", EMNLP 2018; Gao et al., 2019)."""
+"""`fewrel`: relations of two marked entities in a sentence (Han et al., "FewRel", EMNLP 2018; Gao et al., 2019)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import read_json
 
 SUMMARY = (
-    "relations of two marked things in a sentence: fewrel[:FOLDER] (train_wiki.json, val_wiki.json, ...) or "
+    "relations of two marked entities in a sentence: fewrel[:FOLDER] (train_wiki.json, val_wiki.json, ...) or "
     "fewrel:FILE.json[,holdout=N][,uncased=yes][,without=PATH]"
 )
 FILES = ("train_wiki", "val_wiki", "val_pubmed", "val_semeval")  # the official test sets are hidden
-NAMES = "pid2name.json"  # lies beside them and holds no sentences
-NO_DESCRIPTION = "No description defined"  # as Wikidata says it in that file
+NAMES = "pid2name.json"  # in the same folder; names and descriptions of relations, no sentences
+NO_DESCRIPTION = "No description defined"  # Wikidata's placeholder in that file
 OPTIONS = {"holdout": "0", "uncased": "no", "without": ""}
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A data spec, taken apart."""
+    """A parsed data spec."""
 
     spec: str
     path: Path
-    is_file: bool  # one file with every relation, not a folder of official ones
+    is_file: bool  # True: one file with every relation; False: a folder of official files
     holdout: int
     uncased: bool
     without: Path | None
@@ -49,7 +49,7 @@ class _Place:
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """`train` and `val`, and each official file that is there by its own name; of a single file, `all`."""
+    """Return `train`, `val` and the name of each official file that exists; for a single file, `all`."""
     place = _Place.of(argument)
     if place.is_file:
         return ("all", "train", "val") if place.holdout else ("all",)
@@ -60,11 +60,11 @@ def splits(argument: str = "") -> tuple[str, ...]:
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
     """Read the relations of a split: `train` is train_wiki.json, `val` is val_wiki.json.
 
-    `holdout=N` keeps N training relations (chosen by a hash) for choosing: they are `val`, the others `train`, and
-    val_wiki.json is `test`, which then has chosen nothing. It deals out the relations of a single file as well.
-    `uncased=yes` lower-cases the words and strips their accents: files that were prepared in different ways agree.
-    `without=PATH` leaves out every sentence that occurs in a file, or in the files below a folder (`without=fewrel`:
-    those of this data set), for corpora to pre-train on.
+    `holdout=N` uses N training relations, selected by a hash, for model selection: they are `val`, the others are
+    `train`, and val_wiki.json is `test`, which then plays no part in selection. It splits a single file as well.
+    `uncased=yes` lower-cases words and strips accents, so that differently prepared files agree.
+    `without=PATH` removes every sentence that occurs in a file, or in the files below a folder (`without=fewrel`:
+    those of this data set). It is meant for corpora to pre-train on.
     """
     place = _Place.of(argument)
     path = place.path
@@ -88,7 +88,7 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
 
 
 def official_file(spec: str, folder: Path, name: str) -> Path:
-    """Return where a file of FewRel lies; say how to get one that is not there."""
+    """Return the path of a FewRel file; raise a DataError with the download command if it does not exist."""
     path = folder / f"{name}.json"
     if not path.exists():
         raise DataError(f"{spec}: no {path.name} in {folder}; hyperproto data get fewrel fetches it")
@@ -96,22 +96,19 @@ def official_file(spec: str, folder: Path, name: str) -> Path:
 
 
 def is_yes(name: str, key: str, text: str) -> bool:
-    """Read an option that is yes or no."""
+    """Parse an option that is yes or no."""
     return one_of(name, key, text, ("yes", "no")) == "yes"
 
 
 def relation_names(folder: Path | None = None) -> dict[str, str]:
-    """Return readable names of relation ids (P6: head of government) from pid2name.json; none where it is not there.
-
-    A name stands alone, or before a description, as in the official file.
-    """
+    """Return the names of relation ids (P6: head of government) from pid2name.json; {} if there is no such file."""
     return {relation: found[0] for relation, found in _named_relations(folder).items()}
 
 
 def relation_texts(spec: str) -> dict[str, str]:
-    """Return "name: description" of relation ids, or the name where there is no description.
+    """Return "name: description" by relation id, or the name alone if there is no description.
 
-    They come from pid2name.json beside the files of a spec, or else in the folder of `fewrel`; none without the file.
+    The texts are read from pid2name.json in the folder of a spec, else in the folder of `fewrel`; {} without the file.
     """
     name, _, argument = spec.partition(":")
     given = parse_argument(name, argument, OPTIONS)[0] if name in ("fewrel", "fewrel2") else ""
@@ -122,7 +119,7 @@ def relation_texts(spec: str) -> dict[str, str]:
 
 
 def _named_relations(folder: Path | None) -> dict[str, list[str]]:
-    """Read pid2name.json: the name of each relation id and, where it has one, its description."""
+    """Read pid2name.json: the name of each relation id, followed by its description if it has one."""
     path = (data_folder("fewrel") if folder is None else folder) / NAMES
     if not path.exists():
         return {}
@@ -139,9 +136,9 @@ def _named_relations(folder: Path | None) -> dict[str, list[str]]:
 
 
 def leave_out(spec: str, corpus: Path, relations: dict[str, list[Relation]], place: Path) -> dict[str, list[Relation]]:
-    """Drop every instance of a corpus whose sentence occurs in a file, or in another file below a folder.
+    """Remove every instance of a corpus whose sentence occurs in a file, or in another file below a folder.
 
-    A relation that loses all its instances disappears. How many were dropped is said in a warning.
+    Relations without remaining instances are removed. A warning gives the number of removed instances.
     """
     known = sentences_in(place, besides=corpus)
     kept = {
@@ -160,9 +157,9 @@ def leave_out(spec: str, corpus: Path, relations: dict[str, list[Relation]], pla
 
 
 def sentences_in(place: Path, besides: Path | None = None) -> set[str]:
-    """Return the keys of all sentences in a file, or in the .json files below a folder, but for one of these.
+    """Return the keys of all sentences in a file, or in the .json files below a folder except `besides`.
 
-    Any of FewRel's formats will do: by relation, a list without relations, the tasks of a hidden test set.
+    All formats of FewRel are read: by relation, a list without relations, tasks of a hidden test set.
     """
     files = [place]
     if place.is_dir():
@@ -180,7 +177,7 @@ def sentences_in(place: Path, besides: Path | None = None) -> set[str]:
 
 
 def _sentences(content: Any) -> Iterator[list[Any]]:
-    """Find the words of every instance, at whatever depth."""
+    """Yield the words of every instance in nested JSON."""
     if isinstance(content, dict) and isinstance(content.get("tokens"), list):
         yield content["tokens"]
     elif isinstance(content, dict | list):

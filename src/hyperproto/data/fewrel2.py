@@ -1,10 +1,10 @@
-"""`fewrel2`: FewRel 2.0's domain adaptation, over the files of `fewrel` (Gao et al., "FewRel 2.0", EMNLP 2019).
+"""`fewrel2`: domain adaptation of FewRel 2.0 with the files of `fewrel` (Gao et al., "FewRel 2.0", EMNLP 2019).
 
-Trained on Wikipedia, validated on SemEval, tested on PubMed. The official PubMed test set is hidden: `test` is its
-validation set, val_pubmed.json, and numbers on it must say so.
+Training uses Wikipedia, validation SemEval, testing PubMed. The official PubMed test set is hidden: `test` is its
+validation set, val_pubmed.json, which must be stated with every result.
 
-`unlabelled` is text of PubMed without relations, for adversarial adaptation. The official file holds every sentence of
-val_pubmed.json: by default those are left out; with `overlap=official` they are not, and a result is transductive.
+`unlabelled` is text of PubMed without relations, for adversarial adaptation. The official file contains every sentence
+of val_pubmed.json. These are removed by default; `overlap=official` keeps them, and results become transductive.
 """
 
 from pathlib import Path
@@ -26,12 +26,12 @@ OPTIONS = {"uncased": "no", "overlap": "disjoint"}
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits."""
+    """Return the names of the splits."""
     return (*FILES, "unlabelled")
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
-    """Read the relations of a domain."""
+    """Read the relations of one domain, or the unlabelled text."""
     given, options = parse_argument("fewrel2", argument, OPTIONS)
     spec = f"fewrel2:{argument}".rstrip(":")
     folder = Path(given).expanduser() if given else data_folder("fewrel")

@@ -1,4 +1,4 @@
-"""Your own images: `folder:PATH`, a folder (or zip archive) with one folder of images for each class."""
+"""Images in folders: `folder:PATH`, a folder or zip archive with one folder of images for each class."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +16,15 @@ OPTIONS = {**IMAGE_OPTIONS, "seed": "0", "shares": "64/16/20"}
 
 
 def splits(argument: str) -> tuple[str, ...]:
-    """`all`, and three sets of classes."""
+    """Return `all`, `train`, `val` and `test`."""
     return ("all", *SPLITS)
 
 
 def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
     """Decode the classes of a split.
 
-    Folders called train, val and test at the top are taken as the splits. Otherwise the classes (never the images of
-    one) are dealt out by `seed`, in the shares given; `all` is every class.
+    Top-level folders called train, val and test are the splits. Otherwise classes are assigned to splits at random,
+    by `seed` and in the given shares; `all` has every class.
     """
     path, options = parse_argument("folder", argument, OPTIONS)
     if not path:
@@ -34,7 +34,7 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
     chosen = {name: classes[name] for name in _choose(split, classes, options)}
     if not chosen:
         raise DataError(
-            f"folder:{path}: none of its {len(classes)} classes falls to {split!r} in shares of {options['shares']}; "
+            f"folder:{path}: none of its {len(classes)} classes is in {split!r} with shares={options['shares']}; "
             f"give it other shares, such as folder:{path},shares=40/30/30, or another split ('all' has all classes)"
         )
     top = f"{split}/"
@@ -43,7 +43,7 @@ def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
 
 
 def files_by_class(tree: FileTree, name: str) -> dict[str, list[str]]:
-    """The images of each folder; `name` is for messages."""
+    """Return the images of each folder; `name` appears in messages."""
     classes: dict[str, list[str]] = {}
     for file in image_names(tree):
         classes.setdefault(file.rpartition("/")[0], []).append(file)
@@ -65,7 +65,7 @@ def _choose(split: str, classes: Mapping[str, list[str]], options: Mapping[str, 
     except ValueError:
         shares = []
     if len(shares) != len(SPLITS) or min(shares) < 0 or sum(shares) == 0:
-        raise ConfigError(f"folder: shares={options['shares']} will not do; write train/val/test, such as 64/16/20")
+        raise ConfigError(f"folder: shares={options['shares']} is invalid; write train/val/test, such as 64/16/20")
     ends = [0, *(round(sum(shares[: i + 1]) * len(order) / sum(shares)) for i in range(len(shares)))]
     place = SPLITS.index(split)
     return order[ends[place] : ends[place + 1]]

@@ -1,8 +1,9 @@
-"""`glyphs`: characters of many scripts as 28 x 28 images, 40 instances a class; made here, nothing to download.
+"""`glyphs`: characters of many scripts as 28 x 28 images, 40 a class; generated here, without a download.
 
-The fonts that matplotlib brings along (DejaVu, STIX) hold letters, syllables and digits of fourteen scripts. Each is
-drawn in two to sixteen faces, then bent, turned, thickened, blurred and speckled. A split is a set of *scripts*: what
-was learned on Latin and Canadian syllabics is tried on Georgian and Arabic. Of characters that look the same one stays.
+The fonts of matplotlib (DejaVu, STIX) contain letters, syllables and digits of fourteen scripts. Each character is
+drawn in two to sixteen font faces, then distorted, rotated, thickened, blurred and given noise. A split is a set of
+scripts: training uses Latin and Canadian syllabics, among others, and testing Georgian and Arabic. Of several
+characters that look alike, one is kept.
 """
 
 import unicodedata
@@ -22,23 +23,23 @@ from hyperproto.files import cache_dir, read_arrays, write_arrays
 Floats = NDArray[np.float64]
 Masks = NDArray[np.uint8]
 
-SIDE = 64  # pixels of a drawn shape's canvas
-BOX = 42  # the longer side of every shape on it: size is not what tells characters apart
+SIDE = 64  # height and width of the canvas of a drawn shape, in pixels
+BOX = 42  # longer side of every shape: size does not distinguish characters
 FACES = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
     *("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "DejaVuSerif-BoldItalic"),
     *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"),
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
-)  # the first has every character of the data set
-JUDGES = tuple(face for face in FACES if "Bol" not in face)  # fat strokes hide differences: look-alikes are judged here
+)  # the first face has every character of the data set
+JUDGES = tuple(face for face in FACES if "Bol" not in face)  # compared to find look-alikes: bold hides differences
 POSES = tuple(
-    (turn, height, width)  # degrees, and shares of the height and width: nothing grows, since all have the same size
+    (turn, height, width)  # degrees, and factors of height and width (at most 1, as all shapes have the same size)
     for turn in (0, -8, 8)
     for height, width in ((1.0, 1.0), (0.87, 1.0), (0.75, 1.0), (1.0, 0.87), (1.0, 0.75))
 )
-ALIKE = 0.92  # correlation of two softened shapes from which on a reader takes one for the other
-ALIKE_ABROAD = 0.88  # the same for two scripts: no reader of both was in mind when they were drawn
-SOLID = 0.85  # share of ink in its own bounding box from which on a shape is only a dot or a bar
+ALIKE = 0.92  # two characters of a script are look-alikes from this correlation of blurred shapes on
+ALIKE_ABROAD = 0.88  # threshold for characters of different scripts, which were not designed to be told apart
+SOLID = 0.85  # a shape that fills at least this share of its bounding box is only a dot or a bar
 
 _LETTERS = {"Lu", "Ll", "Lo", "Nd"}  # no marks (M*), no modifiers (Lm), no symbols
 _NOWHERE = "\u0378"  # a code point without a character: every face draws its missing-glyph box, or nothing
@@ -46,20 +47,20 @@ _NOWHERE = "\u0378"  # a code point without a character: every face draws its mi
 
 @dataclass(frozen=True, eq=False)
 class Glyph:
-    """A character of a script, as the faces that have it draw it."""
+    """A character of a script, drawn in every font face that has it."""
 
     char: str
     script: str
     masks: dict[str, Masks]  # face: (SIDE, SIDE), 255 is ink
 
     def __str__(self) -> str:
-        """Name it readably and uniquely, as in "greek/small omega U+03C9"."""
+        """Return a readable, unique name such as "greek/small omega U+03C9"."""
         name = unicodedata.name(self.char).removeprefix(self.script.upper()).replace(" LETTER ", " ")
         return f"{self.script}/{name.strip(' -').lower()} U+{ord(self.char):04X}"
 
 
 def distinct_glyphs(scripts: Iterable[str]) -> list[Glyph]:
-    """Draw every letter and digit of `scripts`, and keep the first of those that look alike."""
+    """Draw every letter and digit of `scripts`, and keep only the first of characters that look alike."""
     glyphs = draw_glyphs(scripts)
     script = np.array([glyph.script for glyph in glyphs])
     alike = likeness(glyphs) >= np.where(script[:, None] == script, ALIKE, ALIKE_ABROAD)
@@ -71,7 +72,7 @@ def distinct_glyphs(scripts: Iterable[str]) -> list[Glyph]:
 
 
 def draw_glyphs(scripts: Iterable[str]) -> list[Glyph]:
-    """Draw the letters and digits of `scripts` in every face, script by script, in the order of Unicode."""
+    """Draw the letters and digits of `scripts` in every face, by script and code point."""
     import matplotlib
     from matplotlib.ft2font import FT2Font
 
@@ -88,7 +89,7 @@ def draw_glyphs(scripts: Iterable[str]) -> list[Glyph]:
 
 
 def _letters(chars: Iterable[str], script: str) -> list[str]:
-    """Choose the letters and digits of `script` that are not another character with an accent or a style."""
+    """Return the letters and digits of `script`, without accented or styled variants of other characters."""
     prefix = script.upper()
     named = (char for char in chars if unicodedata.name(char, "").startswith(prefix))
     return sorted(
@@ -97,7 +98,7 @@ def _letters(chars: Iterable[str], script: str) -> list[str]:
 
 
 def _draw(font_file: Path, chars: list[str]) -> Iterator[Masks | None]:
-    """Draw each of `chars` centred, its longer side BOX pixels; None stands for an empty or missing glyph."""
+    """Draw each character centred, its longer side BOX pixels; yield None for an empty or missing glyph."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.truetype(str(font_file), 96, layout_engine=ImageFont.Layout.BASIC)
@@ -128,7 +129,7 @@ def _is_solid(mask: Masks) -> bool:
 
 
 def likeness(glyphs: list[Glyph]) -> NDArray[np.float32]:
-    """Correlate the shapes of each pair in the face, and with the small turn or squeeze, that shows them most alike."""
+    """Return the largest correlation of each pair of characters over faces and small rotations or squeezes."""
     alike = np.zeros((len(glyphs), len(glyphs)), np.float32)
     for face in JUDGES:
         index = [i for i, glyph in enumerate(glyphs) if face in glyph.masks]
@@ -146,11 +147,11 @@ def likeness(glyphs: list[Glyph]) -> NDArray[np.float32]:
     return alike / np.float32(_NORM**2)
 
 
-_NORM = 4000  # of a signature
+_NORM = 4000  # norm of a signature
 
 
 def _soften(masks: Masks) -> Floats:
-    """Halve the resolution, blur by one more pixel and cut the empty margin, (n, 24, 24)."""
+    """Halve the resolution, blur by one more pixel and cut off the empty margin: (n, 24, 24)."""
     half = SIDE // 2
     images: Floats = masks.reshape(-1, half, 2, half, 2).mean((2, 4))
     for axis in (1, 2):
@@ -159,10 +160,10 @@ def _soften(masks: Masks) -> Floats:
 
 
 def _signatures(images: Floats) -> NDArray[np.float32]:
-    """Centre and scale each image, so that a product of two is their correlation times _NORM squared.
+    """Centre and scale each image, so that the dot product of two is their correlation times _NORM squared.
 
-    The entries are whole and the products stay below 2**24, so that float32 sums are exact: in whatever order a
-    machine adds, it finds the same look-alikes.
+    Entries are whole numbers and sums stay below 2**24, so float32 arithmetic is exact in any order of addition, and
+    every machine finds the same look-alikes.
     """
     flat = images.reshape(len(images), -1)
     flat = flat - flat.mean(1, keepdims=True)
@@ -172,7 +173,7 @@ def _signatures(images: Floats) -> NDArray[np.float32]:
 
 
 def _pose(side: int, turn: float, height: float, width: float) -> tuple[Floats, Floats]:
-    """Rows and columns at which to sample a square image to see it `height` times as high, `width` as wide, turned."""
+    """Return rows and columns at which to sample a square image to scale it by `height` and `width` and rotate it."""
     center = (side - 1) / 2
     rows, cols = np.mgrid[:side, :side] - center
     sin, cos = np.sin(np.deg2rad(turn)), np.cos(np.deg2rad(turn))
@@ -180,7 +181,10 @@ def _pose(side: int, turn: float, height: float, width: float) -> tuple[Floats, 
 
 
 def sample(images: Floats, which: NDArray[np.int64], rows: Floats, cols: Floats) -> Floats:
-    """Read images `which`, (k,), at fractional `rows` and `cols`, each (k, h, w) or (h, w), bilinearly: (k, h, w)."""
+    """Interpolate images[which], `which` of shape (k,), bilinearly at `rows` and `cols`, (k, h, w) or (h, w).
+
+    Return an array (k, h, w).
+    """
     side = images.shape[-1]
     rows, cols = np.clip(rows, 0, side - 1.001), np.clip(cols, 0, side - 1.001)
     top, left = rows.astype(np.int64), cols.astype(np.int64)
@@ -195,8 +199,8 @@ def sample(images: Floats, which: NDArray[np.int64], rows: Floats, cols: Floats)
 SUMMARY = (
     "characters of fourteen scripts, 28 x 28 pixels, 40 instances each, split by script; glyphs:SEED for other images"
 )
-GLYPHS_VERSION = 1  # raise it whenever a byte of the data changes: old caches are then left alone
-SCRIPTS = {  # a script is the first words of its characters' Unicode names; of look-alikes the first here stays
+GLYPHS_VERSION = 1  # increase it with any change of the data, so that old cache files are not read
+SCRIPTS = {  # a script is the first words of its characters' Unicode names; the first of several look-alikes is kept
     "test": ("georgian", "arabic", "hebrew", "nko"),
     "val": ("armenian", "lao", "ogham", "tifinagh"),
     "train": ("digit", "latin", "greek", "cyrillic", "coptic", "old italic", "canadian syllabics"),
@@ -210,15 +214,15 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits."""
+    """Return the names of the splits."""
     return SPLITS
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
     """Return a split of the data set; the first call takes seconds, later ones read the cache.
 
-    `argument` is a seed, 0 unless given: the classes are the same for every seed, their images are not.
-    `progress(done, total)` counts classes while they are made.
+    `argument` is the seed of the images (default 0); the classes are the same for every seed.
+    `progress(done, total)` counts generated classes.
     """
     if split not in SPLITS:
         raise ConfigError(unknown_name("split", split, SPLITS))
@@ -252,7 +256,7 @@ def _make(path: Path, seed: int, progress: Progress | None) -> Arrays:
 
 
 def generate(seed: int, progress: Progress | None = None) -> Arrays:
-    """Make every split: under its name the images, (n_classes * INSTANCES, SIZE, SIZE), and the class names."""
+    """Generate all splits: for each, the images (n_classes * INSTANCES, SIZE, SIZE) and the class names."""
     glyphs = distinct_glyphs(script for scripts in SCRIPTS.values() for script in scripts)
     images = np.empty((len(glyphs), INSTANCES, SIZE, SIZE), np.uint8)
     for done, glyph in enumerate(glyphs):
@@ -270,13 +274,13 @@ def generate(seed: int, progress: Progress | None = None) -> Arrays:
 
 
 def distort(glyph: Glyph, seed: int) -> Images:
-    """Make the INSTANCES images of `glyph`: a pure function of its shapes and the seed."""
+    """Return INSTANCES distorted images of `glyph`: a pure function of its shapes and the seed."""
     draws = uniforms(seed, ord(glyph.char), (INSTANCES, 10 + 2 * _KNOTS**2 + SIZE**2))
     pose, bends, speckles = np.split(draws, (10, 10 + 2 * _KNOTS**2), axis=1)
     knobs = _LOW + (_HIGH - _LOW) * pose
     turn, slant, stretch, size, shift_y, shift_x, weight, softness, strength, noise = knobs.T[:, :, None, None]
 
-    # Where in the drawn shape each pixel of the image looks: wobble and shift, then turn, slant and scale.
+    # Position in the drawn shape that each pixel samples: wobble and shift, then rotation, slant and scale.
     wobble = _BASIS @ (2 * bends - 1).reshape(INSTANCES, 2, _KNOTS, _KNOTS) @ _BASIS.T  # (INSTANCES, 2, SIZE, SIZE)
     grid = np.arange(SIZE) - (SIZE - 1) / 2
     rows = grid[:, None] - shift_y + _WOBBLE * wobble[:, 0]
@@ -289,23 +293,26 @@ def distort(glyph: Glyph, seed: int) -> Images:
     faces = np.arange(INSTANCES) % len(fields)
     center = (SIDE - 1) / 2
     depth = size / _ZOOM * sample(fields, faces, center + _ZOOM * rows, center + _ZOOM * cols)
-    ink = np.clip(0.5 + (depth + weight) / softness, 0, 1)  # a stroke's edge, moved by weight and blurred by softness
+    ink = np.clip(0.5 + (depth + weight) / softness, 0, 1)  # edge of a stroke, moved by weight, blurred by softness
     ink = strength * ink + noise * (2 * speckles.reshape(ink.shape) - 1)
     images: Images = np.rint(255 * np.clip(ink, 0, 1)).astype(np.uint8)
     return images
 
 
 def uniforms(seed: int, stream: int, shape: tuple[int, ...]) -> Floats:
-    """Draw numbers from 0 to 1 that depend on nothing but the arguments, in this and every later NumPy.
+    """Draw numbers from 0 to 1 that depend only on the arguments, in every version of NumPy.
 
-    A bit generator's raw bits are promised to stay; the distributions of `Generator` are not.
+    NumPy guarantees the raw bits of its bit generators across versions, but not the distributions of `Generator`.
     """
     bits = np.random.Philox(key=(stream << 64) | seed).random_raw(int(np.prod(shape)))
     return (bits >> np.uint64(11)).astype(np.float64).reshape(shape) * 2.0**-53
 
 
 def _distances(inked: NDArray[np.bool_]) -> Floats:
-    """Distance of each pixel to the nearest edge, positive in the ink: bends and thickens without jagged edges."""
+    """Return the signed distance of each pixel to the nearest edge, positive inside the ink.
+
+    Distorting and thickening distances gives smooth edges.
+    """
     from scipy.ndimage import distance_transform_edt
 
     inside, outside = distance_transform_edt(inked), distance_transform_edt(~inked)
@@ -313,14 +320,14 @@ def _distances(inked: NDArray[np.bool_]) -> Floats:
 
 
 _ZOOM = SIDE / SIZE  # pixels of a shape per pixel of an image
-_WOBBLE = 1.1  # how far, in pixels of the image, a knot moves at most
+_WOBBLE = 1.1  # largest displacement of a knot, in pixels of the image
 _KNOTS = 4
 _BASIS = np.exp(-0.5 * (np.arange(SIZE)[:, None] / (SIZE - 1) * (_KNOTS - 1) - np.arange(_KNOTS)) ** 2 / 0.6**2)
-_BASIS /= _BASIS.sum(1, keepdims=True)  # (SIZE, _KNOTS): how much of each knot's move a row or column follows
+_BASIS /= _BASIS.sum(1, keepdims=True)  # (SIZE, _KNOTS): weight of each knot's displacement for a row or column
 
 _LOW, _HIGH = np.transpose(
     [
-        (-0.2, 0.2),  # turn, radians: 11 degrees; more would make one Canadian syllable of another
+        (-0.2, 0.2),  # rotation in radians: 11 degrees; more would turn one Canadian syllable into another
         (-0.2, 0.2),  # slant
         (0.92, 1.09),  # stretch: up to 1.19 times wider than high, or higher than wide
         (0.85, 1.1),  # size

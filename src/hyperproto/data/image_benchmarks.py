@@ -1,12 +1,12 @@
-"""`cifar-fs`, `fc100` and `tieredimagenet`: published class splits of images, from the files that users have.
+"""`cifar-fs`, `fc100` and `tieredimagenet`: published class splits of images, read from local files.
 
-A split is read from the first of these that the folder, or the zip archives in it, has:
+A split is read from the first of these found in the folder or its zip archives:
 
 - `SPLIT.npz` (train.npz, val.npz, test.npz): `images`, uint8 (n, S, S, 3), and `labels`, whole numbers or strings;
 - folders or zips of class folders, `SPLIT/CLASS/*.png` (or `meta-train`, `meta-val`, `valid`, `validation`, ...);
 - class folders and lists of their names, `data/CLASS/*.png` and `splits/bertinetto/SPLIT.txt`.
 
-Pickles could run code and are never read.
+Pickles are never read, because they could run code.
 """
 
 from collections.abc import Mapping
@@ -36,20 +36,20 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class ImageBenchmark:
-    """A published split of classes of images; what users' files hold is compared with it."""
+    """Published class split of an image data set; local files are checked against its numbers."""
 
     name: str
     SUMMARY: str
-    size: int  # pixels of a side
+    size: int  # side in pixels
     classes: Mapping[str, int]  # by split
     images: Mapping[str, int]
 
     def splits(self, argument: str = "") -> tuple[str, ...]:
-        """Name the splits."""
+        """Return the names of the splits."""
         return SPLITS
 
     def load(self, split: str, argument: str = "", progress: Progress | None = None) -> Pool:
-        """Read a split; another number of classes than the published one is refused, one of images a warning."""
+        """Read a split. A wrong number of classes raises a DataError, a wrong number of images a warning."""
         path, options = parse_argument(self.name, argument, {**IMAGE_OPTIONS, "size": str(self.size)})
         spec = f"{self.name}:{argument}".rstrip(":")
         how = Decoding.of(self.name, options)
@@ -72,7 +72,7 @@ class ImageBenchmark:
         return pool
 
     def _found(self, spec: str, split: str, tree: FileTree) -> dict[str, list[str]]:
-        """The image files of each class of a split, in the order of the names."""
+        """Return the image files of each class of a split, sorted by name."""
         by_folder: dict[str, list[str]] = {}
         for name in image_names(tree):
             by_folder.setdefault(name.rpartition("/")[0], []).append(name)
@@ -100,7 +100,7 @@ class ImageBenchmark:
 
 
 def _listed(tree: FileTree, lists: list[str], by_folder: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The image files of the classes in a list of names, one a line."""
+    """Return the image files of the classes named in a list, one a line."""
     if len(lists) > 1:
         raise DataError(f"{tree.root}: two lists, {lists[0]} and {lists[1]}; keep one of them")
     own: dict[str, list[str]] = {}
@@ -119,7 +119,10 @@ def _listed(tree: FileTree, lists: list[str], by_folder: Mapping[str, list[str]]
 
 
 def _conversion(tree: FileTree, pickles: list[str], split: str) -> str:
-    """Say how the usual pickles become `SPLIT.npz`: one of a split, or one of its images and one of its labels."""
+    """Return a command that converts the common pickle files to `SPLIT.npz`.
+
+    A split is one pickle, or one for images and one for labels.
+    """
     own = [name for name in pickles if split in name.rpartition("/")[2].lower()] or pickles
     images, labels = ([name for name in own if name.lower().endswith(end)] for end in ("images_png.pkl", "labels.pkl"))
     file = own[0]

@@ -1,4 +1,4 @@
-"""`intents`: what users ask a machine for. CLINC150, BANKING77 and HWU64, from the files of their releases.
+"""`intents`: intents of user requests. CLINC150, BANKING77 and HWU64, from the files of their releases.
 
 Larson et al., "An Evaluation Dataset for Intent Classification and Out-of-Scope Prediction", EMNLP-IJCNLP 2019;
 Casanueva et al., "Efficient Intent Detection with Dual Sentence Encoders", 2020; Liu et al., "Benchmarking Natural
@@ -8,10 +8,9 @@ Language Understanding Services for Building Conversational Agents", 2019.
 from collections.abc import Iterable
 from pathlib import Path
 
-from hyperproto.data.formats.tables import open_table
+from hyperproto.data.formats.tables import LabelledTexts, open_table, text_pool
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.data.specs import data_folder
-from hyperproto.data.texts import Lines, text_pool
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.files import is_utf8, read_json, read_utf8, split_lines
 
@@ -25,32 +24,32 @@ SPLITS = {
 
 
 def splits(argument: str) -> tuple[str, ...]:
-    """Name the splits; the classes of all are the same."""
+    """Return the names of the splits; all have the same classes."""
     if argument not in SPLITS:
         raise ConfigError(f"intents: {unknown_name('data set', argument, SPLITS)}; write intents:hwu64")
     return SPLITS[argument]
 
 
 def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
-    """Read the texts of a split; CLINC150's texts out of scope are left out."""
+    """Read the texts of a split, without the out-of-scope texts of CLINC150."""
     return text_pool(read_intents(argument, split), f"intents:{argument}", split)
 
 
-def read_intents(name: str, split: str) -> Lines:
-    """Texts and labels, in the order of the files."""
+def read_intents(name: str, split: str) -> LabelledTexts:
+    """Return texts and labels in the order of the files."""
     if split not in splits(name):
         raise ConfigError(f"{name} has no {split} split; use {' or '.join(SPLITS[name])}")
     return _READERS[name](data_folder("intents"), split)
 
 
 def read_outside(name: str, split: str) -> list[str]:
-    """Texts of a split that belong to no class; only CLINC150 has any."""
+    """Return the out-of-scope texts of a split; only CLINC150 has any."""
     if name != "clinc150":
         return []
     return [text for text, _ in _clinc(data_folder("intents"), split, "oos_")]
 
 
-def _clinc(folder: Path, split: str, kind: str = "") -> Lines:
+def _clinc(folder: Path, split: str, kind: str = "") -> LabelledTexts:
     path, part = folder / "clinc150.json", kind + {"valid": "val"}.get(split, split)
     content = read_json(path, missing=FETCH, damaged=FETCH)
     rows = content.get(part) if isinstance(content, dict) else None
@@ -60,7 +59,7 @@ def _clinc(folder: Path, split: str, kind: str = "") -> Lines:
     return _checked((f"{path}, {part}[{place}]", *pair) for place, pair in enumerate(pairs))
 
 
-def _banking(folder: Path, split: str) -> Lines:
+def _banking(folder: Path, split: str) -> LabelledTexts:
     path = folder / "banking77" / f"{split}.csv"
     _check_there(path)
     with open_table(str(path)) as table:
@@ -69,7 +68,7 @@ def _banking(folder: Path, split: str) -> Lines:
         return _checked((table.where(line), row["text"], row["category"]) for line, row in table.rows)
 
 
-def _hwu(folder: Path, split: str) -> Lines:
+def _hwu(folder: Path, split: str) -> LabelledTexts:
     paths = [folder / "hwu64" / split / file for file in ("seq.in", "label")]
     texts, labels = (split_lines(read_utf8(path, missing=FETCH)) for path in paths)
     if len(texts) != len(labels):
@@ -86,9 +85,9 @@ def _check_there(path: Path) -> None:
         raise DataError(f"{path}: no such file; {FETCH}")
 
 
-def _checked(rows: Iterable[tuple[str, object, object]]) -> Lines:
-    """Take texts and labels that are strings; the first of each row says where it stands."""
-    lines: Lines = []
+def _checked(rows: Iterable[tuple[str, object, object]]) -> LabelledTexts:
+    """Check that texts and labels are strings; the first entry of each row names its place in the file."""
+    lines: LabelledTexts = []
     for where, text, label in rows:
         if not (isinstance(text, str) and isinstance(label, str) and label.strip() and is_utf8(text + label)):
             raise DataError(f"{where}: {text!r:.60} with label {label!r:.60}, not a text and its label; {FETCH}")

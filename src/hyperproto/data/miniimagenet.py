@@ -34,19 +34,19 @@ _NAMES = """
     n03127925 crate, n03146219 cuirass, n03272010 electric guitar, n03544143 hourglass, n03775546 mixing bowl,
     n04146614 school bus, n04149813 scoreboard, n04418357 theater curtain, n04522168 vase, n07613480 trifle
 """
-# Names of the classes by WordNet id, each the first of its synonyms: those of train, val, test.
+# Class names by WordNet id, the first synonym each, in the order train, val, test.
 NAMES: dict[str, str] = dict(entry.strip().split(" ", 1) for entry in _NAMES.split(","))
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits."""
+    """Return the names of the splits."""
     return SPLITS
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
-    """Read the images that `SPLIT.csv` (columns filename, label) names, from a folder or a zip, whatever their format.
+    """Read the images listed in `SPLIT.csv` (columns filename, label) from a folder or a zip archive.
 
-    An image is known by its name without the suffix: lists that say .jpg also fit images kept as .png or .webp.
+    File names are compared without suffixes, so that lists with .jpg also match .png or .webp files.
     """
     path, options = parse_argument("miniimagenet", argument, IMAGE_OPTIONS)
     spec = f"miniimagenet:{argument}".rstrip(":")

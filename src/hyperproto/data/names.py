@@ -1,4 +1,4 @@
-"""The text of a class: its label in words, the description of a relation, or what a file says of it."""
+"""Texts of classes: the label in words, the description of a relation, or an entry of a JSON file."""
 
 import re
 from pathlib import Path
@@ -13,15 +13,15 @@ SOURCES = ("labels", "descriptions")
 _DIRECTIONS = {"(e1,e2)": " from first to second", "(e2,e1)": " from second to first"}
 _RELATION_ID = re.compile(r"P\d+")
 _WORDNET_ID = re.compile(r"n\d{8}")
-_NUMBERED = re.compile(r"\d{3}\.(\w+)")  # of CUB
-_NAMELESS = ("glyphs", "omniglot")  # data sets of characters, whose labels say nothing
+_NUMBERED = re.compile(r"\d{3}\.(\w+)")  # class folders of CUB
+_NAMELESS = ("glyphs", "omniglot")  # data sets of characters: their labels have no meaning as text
 
 
 def label_text(label: str) -> str:
     """Return a label in words: `Cause-Effect(e1,e2)` is "Cause Effect from first to second".
 
-    `n01532829`, a WordNet id, is "house finch" (of other classes than miniImageNet's nothing is known: ""), and
-    `004.Groove_billed_Ani` is "groove billed ani". A number says nothing.
+    The WordNet id `n01532829` is "house finch" (only classes of miniImageNet have a text, others ""), and
+    `004.Groove_billed_Ani` is "groove billed ani". A number has no text: "".
     """
     if _WORDNET_ID.fullmatch(label):
         return NAMES.get(label, "")
@@ -35,20 +35,20 @@ def label_text(label: str) -> str:
 
 
 def check_source(source: str, spec: str) -> None:
-    """Refuse the labels of a data set whose classes have no names with a meaning."""
+    """Raise a ConfigError if `source` is "labels" and the labels of the data set are not words."""
     name = spec.partition(":")[0]
     if source == "labels" and name in _NAMELESS:
         raise ConfigError(
-            f"names: the classes of {name} are characters, and their labels no words with a meaning; choose "
+            f"names: the classes of {name} are characters, and their labels are not words; choose "
             "other data or, as source, a file {class: text}"
         )
 
 
 def known_texts(source: str, pool: Pool) -> dict[str, str]:
-    """Return every text that a source has, by class, whether the pool has the class or not; of "labels", none.
+    """Return all texts of a source by class, including classes that are not in the pool; {} for "labels".
 
-    "descriptions" are those of Wikidata's relations beside the pool's files, or in the folder of `fewrel`; another
-    source is a file, `{class: text}`.
+    "descriptions" reads Wikidata's relations from the folder of the pool's files, or from that of `fewrel`. Any other
+    source is the path of a JSON file `{class: text}`.
     """
     if source == "labels":
         return {}
@@ -61,16 +61,16 @@ def known_texts(source: str, pool: Pool) -> dict[str, str]:
 
 
 def class_texts(source: str, pool: Pool, known: dict[str, str]) -> tuple[str | None, ...]:
-    """Return the text of each class of a pool, None where the source has none.
+    """Return the text of each class of a pool, or None for a class without text.
 
-    A class without a description is called by its label, unless that is an id of Wikidata, which says nothing.
+    With "descriptions", a class without one falls back to its label, unless the label is a Wikidata id.
     """
     check_source(source, pool.name)
     texts = tuple(_text(source, label, known) for label in pool.class_names)
     if not any(texts):
         fetch = "fetch descriptions with hyperproto data get fewrel, or " if source == "descriptions" else ""
         raise DataError(
-            f"names: the source {source!r} has no text of any of the {len(texts)} classes of {pool}; "
+            f"names: the source {source!r} has no text for any of the {len(texts)} classes of {pool}; "
             f"{fetch}name a file {{class: text}}"
         )
     return texts
@@ -79,5 +79,5 @@ def class_texts(source: str, pool: Pool, known: dict[str, str]) -> tuple[str | N
 def _text(source: str, label: str, known: dict[str, str]) -> str | None:
     if label in known:
         return known[label]
-    says_nothing = source == "descriptions" and _RELATION_ID.fullmatch(label)
-    return None if source not in SOURCES or says_nothing else label_text(label) or None
+    is_id = source == "descriptions" and _RELATION_ID.fullmatch(label)
+    return None if source not in SOURCES or is_id else label_text(label) or None

@@ -23,7 +23,7 @@ SIZES = (
     1028,
     172,
     423,
-)  # characters in each split of Vinyals et al., "Matching Networks", 2016, as Snell et al. cut it
+)  # number of characters by split (Vinyals et al., "Matching Networks", 2016, in the version of Snell et al.)
 VAL_ALPHABETS = 5  # of the 30 in images_background
 TURNS = 4
 
@@ -31,16 +31,16 @@ _NAME = re.compile(r"(?:.*/)?images_(background|evaluation)/([^/]+)/(character\d
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits."""
+    """Return the names of the splits."""
     return SPLITS
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
-    """Read the official zips, or the folders they unpack to.
+    """Read the official zip archives, or the unpacked folders.
 
-    `split=random` deals the characters out by a hash, in the numbers of Vinyals et al.; `split=vinyals` takes the
+    `split=random` assigns characters by a hash, with the class counts of Vinyals et al.; `split=vinyals` uses the
     published lists (`splits/vinyals/train.txt`, ...); `split=alphabet` tests on the 20 alphabets of images_evaluation.
-    Each character turned by 90, 180 and 270 degrees is a class of its own unless `rotations=false`.
+    Each character rotated by 90, 180 and 270 degrees is a class of its own unless `rotations=false`.
     """
     path, options = parse_argument("omniglot", argument, OPTIONS)
     spec = f"omniglot:{argument}".rstrip(":")
@@ -109,7 +109,7 @@ def _published(folder: Path, split: str) -> dict[str, list[int]]:
 
 
 def _turned(upright: Pool, turns: dict[str, list[int]]) -> Pool:
-    """Make the classes of turned characters. Ink becomes 255 and paper 0, so that what is padded is paper."""
+    """Return a pool with classes of rotated characters. Ink is 255 and paper 0, so that zero padding is paper."""
     ink = 255 - np.asarray(upright.items)
     names: list[str] = []
     images, labels = [], []

@@ -1,4 +1,4 @@
-"""A pool: the items of one split, and what they are called."""
+"""`Pool`: the items, labels and class names of one split of a data set."""
 
 import hashlib
 import json
@@ -15,26 +15,26 @@ from hyperproto.errors import DataError
 from hyperproto.files import is_utf8
 
 IntArray = NDArray[np.int64]
-Progress = Callable[[int, int], None]  # called with (done, total) while something long is made
+Progress = Callable[[int, int], None]  # called with (done, total) during a long computation
 
-OUTSIDE = -1  # a unit that belongs to none of the classes: an `O` word, a query of none of the above
+OUTSIDE = -1  # label of a unit of no class: an `O` word, or a "none of the above" query
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The items of a split, with the class of each *unit*.
+    """Items of a split, with a class label for each *unit*.
 
-    An item is what an encoder reads in one piece: an image, a sentence, a vector. Most items are one unit; a sentence
-    of a tagging task has one unit a word, and then `offsets` says which units are whose.
+    An item is one input of an encoder: an image, a sentence, a vector. In classification each item is one unit. In
+    tagging a sentence has one unit a word, and item i owns the units offsets[i] to offsets[i + 1].
     """
 
-    items: Any  # whatever the encoder's `prepare` takes: an array of images or vectors, a list of sentences
+    items: Any  # input of the encoder's `prepare`: an array of images or vectors, a list of sentences
     labels: IntArray  # (n_units,) index into class_names, or OUTSIDE
     class_names: tuple[str, ...]
-    name: str = "pool"  # the data spec it came from
+    name: str = "pool"  # the data spec
     split: str = "all"
-    offsets: IntArray | None = None  # (n_items + 1,), or None: one unit an item
-    problem: str = ""  # what is to be solved, a name of `problems`; by default what follows from the offsets
+    offsets: IntArray | None = None  # (n_items + 1,), or None if each item is one unit
+    problem: str = ""  # a name in `problems`; by default "tagging" with offsets, "classification" without
 
     def __post_init__(self) -> None:
         if not self.problem:
@@ -70,51 +70,51 @@ class Pool:
 
     @property
     def n_classes(self) -> int:
-        """How many classes have a name here."""
+        """Number of named classes."""
         return len(self.class_names)
 
     @property
     def many_units(self) -> bool:
-        """Whether an item may have many units, as a sentence has words; otherwise each is one unit."""
+        """True if an item may have several units, as a sentence has words."""
         return self.offsets is not None
 
     @property
     def outside_row(self) -> int | None:
-        """The row of O, one past the named classes, in a table of all classes; None where every item is one unit."""
+        """Row of the class O in a table of all classes: after the named ones. None if each item is one unit."""
         return self.n_classes if self.many_units else None
 
     @property
     def n_labels(self) -> int:
-        """Rows of a table of all classes that training meets: those with a name, and O where there is one."""
+        """Number of rows of a table of all training classes: the named ones, and O in tagging."""
         return self.n_classes + (self.outside_row is not None)
 
     @cached_property
     def unit_offsets(self) -> IntArray:
-        """Where the units of each item begin and end, (n_items + 1,)."""
+        """Boundaries of the units of each item, (n_items + 1,)."""
         return np.arange(len(self) + 1) if self.offsets is None else self.offsets
 
     def items_of(self, units: IntArray) -> IntArray:
-        """The item that each of some units belongs to."""
+        """Return the item of each of the given units."""
         return units if self.offsets is None else np.searchsorted(self.offsets, units, side="right") - 1
 
     @cached_property
     def counts(self) -> IntArray:
-        """Units of each class, (n_classes,)."""
+        """Number of units of each class, (n_classes,)."""
         return np.bincount(self.labels[self.labels >= 0], minlength=self.n_classes).astype(np.int64)
 
     @cached_property
     def members(self) -> list[IntArray]:
-        """The units of each class, found once: drawing an episode never scans the labels again."""
+        """Units of each class; cached, so that drawing an episode does not scan the labels."""
         order = np.argsort(self.labels, kind="stable")
         ends = np.cumsum(self.counts) + np.count_nonzero(self.labels == OUTSIDE)
         return [order[end - count : end] for end, count in zip(ends.tolist(), self.counts.tolist(), strict=True)]
 
     def with_at_least(self, count: int) -> "Pool":
-        """Keep only the classes that have `count` items or more."""
+        """Return a pool of the classes that have at least `count` items."""
         if self.offsets is not None:
-            raise DataError(f"{self}: items of many units have no class of their own to keep or drop them by")
+            raise DataError(f"{self}: classes cannot be selected by size in tagging, where an item has many labels")
         large = np.flatnonzero(self.counts >= count)
-        new_label = np.full(self.n_classes + 1, OUTSIDE)  # the last place serves OUTSIDE = -1
+        new_label = np.full(self.n_classes + 1, OUTSIDE)  # the last entry is for the label OUTSIDE = -1
         new_label[large] = np.arange(len(large))
         rows = np.flatnonzero(new_label[self.labels] >= 0)
         items = (
@@ -125,7 +125,7 @@ class Pool:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that change when an item, a label or a class name does."""
+        """Hash of the items, labels and class names: 16 hex digits."""
         digest = hashlib.sha256(json.dumps(self.class_names).encode())
         digest.update(self.labels.tobytes())
         if self.offsets is not None:

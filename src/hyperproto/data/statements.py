@@ -1,4 +1,4 @@
-"""`statements`: sentences with two entities that have identities, with or without relations, to pre-train on."""
+"""`statements`: sentences with two linked entities, with or without relations, for pre-training."""
 
 from collections import Counter
 from pathlib import Path
@@ -23,22 +23,22 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import parse_json, read_json, read_utf8, split_lines
 
 SUMMARY = (
-    "sentences with two entities that have identities, to pre-train on: "
+    "sentences with two linked entities, for pre-training: "
     "statements:FILE[,without=PATH][,uncased=yes] (a list, lines of JSON, or by relation)"
 )
 OPTIONS = {"uncased": "no", "without": ""}
-MOST = 100  # statements an entity is in
+MOST = 100  # statements of one entity that are used
 
 
 class Statement(Relation):
-    """A relation whose head and tail have identities: the same entity has the same one in every sentence."""
+    """A relation instance whose head and tail have ids: an entity has the same id in every sentence."""
 
     head_id: str
     tail_id: str
 
 
 class StatementReader(InstanceReader):
-    """Reads instances with the identities of head and tail: the id, or else the mention without case and accents."""
+    """Reader of instances with entity ids; an entity without an id gets its uncased mention as id."""
 
     def _relation(self, raw: dict[str, Any]) -> Statement:
         found = super()._relation(raw)
@@ -54,28 +54,28 @@ def _identity(raw: dict[str, Any], key: str, mention: list[str]) -> str:
     if own is not None and not isinstance(own, str):
         raise DataError(f"the id of {key} is {own!r:.50}, not a string or null")
     if own:
-        own.encode()  # half a character (a lone surrogate) stops here
+        own.encode()  # raises an error for half a character (a lone surrogate)
         return own
     return " ".join(map(uncased, mention))
 
 
 def splits(argument: str = "") -> tuple[str, ...]:
-    """Name the splits: all statements are there to train on."""
+    """Return the only split, `train`."""
     return ("train",)
 
 
 def load(split: str, argument: str = "", progress: Progress | None = None) -> Pool:
-    """Read the statements of a file; those of a file by relation have labels, others are of no class.
+    """Read the statements of a file; they have labels if the file groups them by relation.
 
-    A file that ends in .jsonl holds one statement a line, any other one JSON value: a list, or lists by relation.
-    Left out, and counted in one warning: statements of one entity with itself, with overlapping mentions, those whose
-    sentence occurs in `without` (a file, or the files below a folder; `without=fewrel`: those of that data set), and
-    those of an entity that is in 100 others before them. `uncased=yes` lower-cases the words and strips their accents.
+    A .jsonl file holds one statement a line, any other file one JSON value: a list, or lists by relation. A statement
+    is left out if head and tail are the same entity or their mentions overlap, if its sentence occurs in `without` (a
+    file, or the files below a folder; `without=fewrel` is that data set), or if one of its entities has had 100
+    statements before. One warning counts these. `uncased=yes` lower-cases words and strips accents.
     """
     given, options = parse_argument("statements", argument, OPTIONS)
     spec = f"statements:{argument}"
     if not given:
-        raise ConfigError("statements: which file? write statements:FILE")
+        raise ConfigError("statements: no file named; write statements:FILE")
     path = Path(given).expanduser()
     relations = read_statements(path, uncased=is_yes("statements", "uncased", options["uncased"]))
     known: set[str] = set()
@@ -96,7 +96,7 @@ def load(split: str, argument: str = "", progress: Progress | None = None) -> Po
 
 
 def read_statements(path: Path, *, uncased: bool = False) -> dict[str | None, list[Statement]]:
-    """Read the statements of each relation of a file; those of a file without relations have the key None."""
+    """Read the statements of a file by relation; the key is None if the file has no relations."""
     reader = StatementReader(uncased=uncased)
     content: dict[Any, Any]
     if path.suffix == ".jsonl":
@@ -112,7 +112,7 @@ def read_statements(path: Path, *, uncased: bool = False) -> dict[str | None, li
 def _kept(
     relations: dict[str | None, list[Statement]], known: set[str], place: str
 ) -> tuple[dict[str | None, list[Statement]], Counter[str]]:
-    """Return the statements that can be used, and how many cannot for which reason."""
+    """Return the usable statements, and the number of others by reason."""
     why: Counter[str] = Counter()
     seen: Counter[str] = Counter()  # statements of each entity
     kept: dict[str | None, list[Statement]] = {}

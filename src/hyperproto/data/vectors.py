@@ -1,4 +1,4 @@
-"""Ready-made vectors: `vectors:FILE.npz` with `x` (n, D), `y` (n,) and, if there are splits, `split` (n,)."""
+"""Precomputed vectors: `vectors:FILE.npz` with `x` (n, D), `y` (n,) and, optionally, `split` (n,)."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from hyperproto.data.formats.npz import check_arrays, open_npz, read_array
 from hyperproto.data.pool import Pool, Progress
 from hyperproto.errors import DataError
 
-SUMMARY = "ready-made vectors from an .npz file with x (n, D), y (n,) and, optionally, split (n,)"
+SUMMARY = "precomputed vectors from an .npz file with x (n, D), y (n,) and, optionally, split (n,)"
 _WANTED = {"x": "vectors", "y": "labels"}
-_ROWS = 8_192  # rows checked at a time, so that a large matrix is not doubled in memory
+_ROWS = 8_192  # rows checked at a time, to bound the memory
 
 
 def splits(argument: str) -> tuple[str, ...]:
-    """`all`, or what the file's own `split` array names."""
+    """Return `all` and the values of the file's `split` array."""
     with open_npz(_file(argument), _WANTED) as arrays:
         if "split" not in arrays:
             return ("all",)
@@ -23,7 +23,7 @@ def splits(argument: str) -> tuple[str, ...]:
 
 
 def load(split: str, argument: str, progress: Progress | None = None) -> Pool:
-    """Read the rows of `split`; `all` takes every row."""
+    """Read the rows of `split`, or every row for `all`."""
     with open_npz(_file(argument), _WANTED) as arrays:
         check_arrays(argument, arrays, _WANTED)
         y = read_array(arrays, "y")

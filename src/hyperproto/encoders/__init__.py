@@ -1,4 +1,4 @@
-"""Encoders: items to vectors or maps. One file each, a registry line each."""
+"""Encoders of items to vectors or maps: one file and one registry line each."""
 
 from typing import Any
 
@@ -40,13 +40,13 @@ ENCODERS = Registry(
     base="hyperproto.encoders:Encoder",
 )
 
-_READERS = ("token-transformer", "relation-transformer", "sentence-transformer")  # what language models are read with
+_READERS = ("token-transformer", "relation-transformer", "sentence-transformer")  # they accept a language model
 
 
 def resolve_encoder(spec: str, options: dict[str, Any], pool: Pool) -> tuple[str, dict[str, Any]]:
-    """Complete a spec (`NAME` or `NAME:ARGUMENT`) and the user's options with what follows from the data.
+    """Resolve a spec (`NAME` or `NAME:ARGUMENT`) and options to a name and the complete options for a pool.
 
-    The alias of a language model alone, such as `minilm`, stands for whichever encoder reads such data with it.
+    The alias of a language model alone, such as `minilm`, selects the transformer encoder that reads such items.
     """
     name, _, argument = _with_reader(spec, pool).partition(":")
     cls: type[Encoder] = ENCODERS.get(name)
@@ -70,19 +70,19 @@ def _with_reader(spec: str, pool: Pool) -> str:
             problems.append(str(error))
         else:
             return f"{name}:{spec}"
-    raise DataError(f"encoder {spec!r} is a language model, and none of those reads these data\n" + "\n".join(problems))
+    raise DataError(f"encoder {spec!r} is a language model, and none of them reads these data\n" + "\n".join(problems))
 
 
 def make_encoder(name: str, options: dict[str, Any]) -> Encoder:
-    """Build the encoder called `name` with complete options."""
+    """Return a new encoder by registry name; `options` must be complete."""
     cls: type[Encoder] = ENCODERS.get(name)
     try:
         encoder = cls(**options)
     except (HyperProtoError, OSError, ImportError, MemoryError):
         raise
-    except Exception as error:  # what torch says of sizes that cannot be
+    except Exception as error:  # errors of torch for impossible sizes
         raise ConfigError(f"the encoder {name!r} cannot be made with {options} ({error})") from error
     if 0 in encoder.feature_shape:
-        raise ConfigError(f"the encoder {name!r} made with {options} gives vectors without numbers; see its options")
+        raise ConfigError(f"the encoder {name!r} made with {options} gives vectors of size 0; check its options")
     encoder.made_from = name, options
     return encoder

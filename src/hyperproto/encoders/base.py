@@ -1,4 +1,4 @@
-"""The encoder contract: items to vectors or maps, prepared once, collated by index, encoded in one forward."""
+"""Base class of encoders, their output (`Units`), and devices."""
 
 import os
 from collections.abc import Sequence
@@ -16,34 +16,34 @@ from hyperproto.data import IntArray, Pool, Progress
 from hyperproto.data.formats.relations import item_kind
 from hyperproto.errors import ConfigError, DataError
 
-BATCH = 64  # items per forward when many are encoded: larger ones outgrow the cache, and are slower on a CPU
+BATCH = 64  # items per forward pass; larger batches exceed the CPU cache and are slower
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The vectors or maps of some items: unit `offsets[i]` to `offsets[i + 1] - 1` of `x` belong to item `i`.
+    """Vectors or maps of items: rows `offsets[i]` to `offsets[i + 1] - 1` of `x` are the units of item `i`.
 
-    Maps of unequal length (token states, `feature_shape = (-1, C)`) are padded with zeros to the longest at hand, and
-    `mask` says which positions are real. Real positions come first.
+    Token states (`feature_shape = (-1, C)`) are padded with zeros to the longest of the batch. `mask` is True at real
+    positions, which come first.
     """
 
     x: Tensor  # (n_units, *feature_shape); token states: (n_units, L, C)
     offsets: IntArray  # (n_items + 1,)
-    mask: Tensor | None = None  # (n_units, L) bool; None: all positions are real
+    mask: Tensor | None = None  # (n_units, L) bool, or None if all positions are real
 
     @cached_property
     def single(self) -> bool:
-        """Whether every item is one unit: then items and units have the same numbers."""
+        """True if every item has one unit, so that items and units have the same indices."""
         return bool((np.diff(self.offsets) == 1).all())
 
     @classmethod
     def one_each(cls, x: Tensor, mask: Tensor | None = None) -> "Units":
-        """One unit an item: images, sentences, vectors."""
+        """Return units of items with one unit each: images, sentences, vectors."""
         return cls(x, np.arange(len(x) + 1), mask)
 
     @classmethod
     def concatenated(cls, blocks: "Sequence[Units]") -> "Units":
-        """Put blocks one after another; token states of shorter blocks are padded to the longest."""
+        """Concatenate blocks; token states of shorter blocks are padded to the longest."""
         offsets = offsets_of(np.concatenate([np.diff(block.offsets) for block in blocks]))
         if any(block.mask is None for block in blocks):
             return cls(torch.cat([block.x for block in blocks]), offsets)
@@ -58,11 +58,11 @@ class Units:
         return cls(x, offsets, mask)
 
     def rows_of(self, items: IntArray) -> IntArray:
-        """Rows of `x` that hold the units of some items, item after item."""
+        """Return the rows of `x` of the given items, item by item."""
         return items if self.single else rows_between(self.offsets[items], self.offsets[items + 1])
 
     def of_items(self, items: IntArray) -> "Units":
-        """Take the units of some items, in that order; token states are cut to the longest of these."""
+        """Return the units of the given items, in that order; token states are cut to the longest of them."""
         rows = torch.from_numpy(self.rows_of(items)).to(self.x.device)
         offsets = offsets_of(np.diff(self.offsets)[items])
         if self.mask is None:
@@ -73,14 +73,14 @@ class Units:
 
 
 def is_finite(x: Tensor) -> bool:
-    """Whether there is neither NaN nor infinity in a tensor; one pass, and no copy of it."""
+    """Return True if a tensor has neither NaN nor infinity; one pass without a copy."""
     if not x.is_floating_point() or not x.numel():
         return True
     return bool(torch.stack(x.aminmax()).isfinite().all())
 
 
 def array_of(pool: Pool, wanted: str) -> NDArray[Any]:
-    """Return the items of a pool as one array; `wanted` says which encoder reads what, where they are words, or odd."""
+    """Return the items of a pool as one array; raise a DataError that begins with `wanted` if they are not numbers."""
     try:
         items: NDArray[Any] = np.asanyarray(pool.items)
     except ValueError:  # lists of different lengths
@@ -88,33 +88,33 @@ def array_of(pool: Pool, wanted: str) -> NDArray[Any]:
     if items.dtype.kind not in "biuf":
         first = pool.items[0] if len(pool.items) else None
         raise DataError(
-            f"{pool}: {wanted}, but the items are {item_kind(first)}; choose an encoder that reads those (for "
+            f"{pool}: {wanted}, but the items are {item_kind(first)}; choose an encoder that reads them (for "
             "sentences minilm, or a run that was trained on such data)"
         )
     return items
 
 
 def offsets_of(lengths: IntArray) -> IntArray:
-    """Where pieces of these lengths begin and end when they lie one after another, (n + 1,)."""
+    """Return the boundaries of consecutive pieces of the given lengths, (n + 1,)."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def rows_between(starts: IntArray, ends: IntArray) -> IntArray:
-    """`start, start + 1, ..., end - 1` for each pair in turn."""
+    """Return `start, start + 1, ..., end - 1` of each pair, concatenated."""
     lengths = ends - starts
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
 
 
 class Encoder(nn.Module):
-    """Base of all encoders. A subclass sets `feature_shape` and writes `collate` and `forward`."""
+    """Base class of encoders. A subclass sets `feature_shape` and implements `collate` and `forward`."""
 
-    version: ClassVar[int] = 1  # raise it where the same items get other vectors for a reason that no source shows
-    argument: ClassVar[str | None] = None  # the option that ARGUMENT fills in a spec `NAME:ARGUMENT`
-    data_options: ClassVar[tuple[str, ...]] = ()  # the options that `options_for` reads off the data
-    pretrained: ClassVar[bool] = False  # whether its vectors mean something before any training
-    tables: ClassVar[tuple[str, ...]] = ()  # what `param_groups` may name
-    frozen: bool = False  # whether it learns nothing: then a pool is encoded once, in training too
-    feature_shape: tuple[int, ...]  # of one unit: (D,); maps (C, H, W); token states (-1, C), of any length
+    version: ClassVar[int] = 1  # increase it if vectors change for a reason outside the source code
+    argument: ClassVar[str | None] = None  # the option that ARGUMENT sets in a spec `NAME:ARGUMENT`
+    data_options: ClassVar[tuple[str, ...]] = ()  # options that `options_for` derives from the data
+    pretrained: ClassVar[bool] = False  # True if its vectors are useful without training
+    tables: ClassVar[tuple[str, ...]] = ()  # possible keys of `param_groups`
+    frozen: bool = False  # True if no weight is trained: a pool is then encoded once, in training too
+    feature_shape: tuple[int, ...]  # of one unit: (D,); maps (C, H, W); token states (-1, C) of any length
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,34 +122,34 @@ class Encoder(nn.Module):
         self._prepared: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 
     def freeze(self, frozen: bool = True) -> None:
-        """Learn nothing from now on and stay in eval mode; a constructor calls it when all parameters exist."""
+        """Freeze all parameters and stay in eval mode; called by constructors when all parameters exist."""
         self.frozen = frozen
         if frozen:
             self.requires_grad_(False)
         self.train()
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode where the weights are frozen: they go with the statistics that they were learned with."""
+        """Set training mode; a frozen encoder stays in eval mode, with the stored batch norm statistics."""
         return super().train(mode and not self.frozen)
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Constructor options that follow from the data, such as the image size: those that `data_options` names.
+        """Return constructor options derived from the data (those in `data_options`), such as the image size.
 
-        An encoder that cannot read such items raises a DataError.
+        Raise a DataError if the encoder cannot read such items.
         """
         return {}
 
     @property
     def read_as(self) -> dict[str, Any]:
-        """The options that vectors follow from, beside the weights: those it was made with.
+        """Options that determine the vectors, apart from the weights.
 
-        A subclass puts what it found in files in place of an option such as "auto".
+        A subclass replaces an option such as "auto" by the value found in files.
         """
         return {} if self.made_from is None else dict(self.made_from[1])
 
     def differences(self, pool: Pool) -> list[str]:
-        """Compare what `options_for` reads off a pool with what this encoder was made with; each one in words."""
+        """Describe the differences between `options_for(pool)` and the options of this encoder."""
         made = {} if self.made_from is None else self.made_from[1]
         return [
             f"{key} {value!r}, not {made[key]!r}"
@@ -158,60 +158,63 @@ class Encoder(nn.Module):
         ]
 
     def prepare(self, items: Any) -> Any:
-        """Do once what every later `collate` would repeat: decode, tokenise."""
+        """Do the work that every `collate` would repeat, such as tokenising; by default return the items."""
         return items
 
     def prepared(self, pool: Pool) -> Any:
-        """Prepare the items of a pool, once; training, validation and a method's `setup` share it."""
+        """Return the prepared items of a pool, cached for training, validation and a method's `setup`."""
         if pool not in self._prepared:
             self._prepared[pool] = self.prepare(pool.items)
         return self._prepared[pool]
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are; an encoder without any is on the CPU."""
+        """Device of the weights; the CPU for an encoder without weights."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
     def lengths(self, prepared: Any) -> IntArray | None:
-        """How long each item is, where items are padded to the longest of a batch; None where all cost the same."""
+        """Return the length of each item if batches are padded to the longest; None if all cost the same."""
         return None
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Tables with a sparse gradient, by the name of their section `[optim.NAME]`: only rows drawn are updated."""
+        """Return tables with sparse gradients by the name of their section `[optim.NAME]`.
+
+        Only rows used in a step are updated.
+        """
         return {}
 
     def collate(self, prepared: Any, index: IntArray) -> Any:
-        """Make one batch of the items at `index`."""
+        """Return one batch of the items at `index`."""
         raise NotImplementedError
 
     def collate_pairs(self, prepared: Any, first: IntArray, second: IntArray) -> Any:
-        """Make one batch of pairs of items, each pair one input, for encoders that can read two texts as one."""
+        """Return one batch of pairs of items, each pair one input; only for transformers of text."""
         raise ConfigError(f"{type(self).__name__} reads items one by one, not in pairs; choose a text transformer")
 
     def read_texts(self, texts: Sequence[str]) -> Tensor:
-        """Encode plain texts such as names of classes, one vector each, (n, D'), with gradients."""
+        """Encode plain texts such as class names to one vector each, (n, D'), with gradients."""
         raise ConfigError(
             f"{type(self).__name__} does not read plain texts; name a sentence encoder: "
             'encoder = "minilm" or "glove" in [names]'
         )
 
     def forward(self, batch: Any) -> Units:
-        """Encode a batch."""
+        """Encode a batch returned by `collate`."""
         raise NotImplementedError
 
     def loss(self, batch: Any) -> dict[str, Tensor]:
-        """Parts of the training loss that are the encoder's own, such as those of masked pieces."""
+        """Return parts of the training loss that belong to the encoder, such as masked-language modelling."""
         return {}
 
     def centred(self, batch: Any) -> Any:
-        """What the first of `stages` reads: of images, bytes as floats around 0."""
+        """Return the input of the first of `stages`: for images, bytes as floats around 0."""
         return batch
 
     def stages(self) -> list[nn.Module]:
-        """Split the network: these modules, one after another on a `centred` batch, compute `forward(...).x`.
+        """Return modules that, applied in sequence to a `centred` batch, compute `forward(...).x`.
 
-        The last one is what follows the last block (average, flatten). Mixing inputs between two stages is manifold
-        mix-up. Only image encoders that are trained here have stages.
+        The last one follows the last block (average, flatten). Manifold mix-up mixes inputs between two stages. Only
+        trainable image encoders have stages.
         """
         raise ConfigError(f"{type(self).__name__} cannot be run stage by stage; choose an image encoder such as conv4")
 
@@ -221,9 +224,9 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def encode(self, prepared: Any, items: IntArray, progress: Progress | None = None) -> Units:
-        """Encode the items given, batch by batch, in eval mode; items of one length go together, to pad little."""
+        """Encode the given items in batches, in eval mode; items are sorted by length to reduce padding."""
         lengths = self.lengths(prepared)
-        order = None if lengths is None else np.argsort(-lengths[items], kind="stable")  # long ones first: memory shows
+        order = None if lengths is None else np.argsort(-lengths[items], kind="stable")  # longest first: fails early
         ordered = items if order is None else items[order]
         was_training = self.training
         self.eval()
@@ -241,19 +244,19 @@ class Encoder(nn.Module):
         if states is not None:
             return states
         units = Units.concatenated(blocks)
-        blocks.clear()  # there may be much of it, and another copy follows
+        blocks.clear()  # free memory before the next copy
         return units if order is None else units.of_items(np.argsort(order))
 
 
 def _with_states(states: Units | None, block: Units, order: IntArray, start: int) -> Units:
-    """Put the token states of a block into the rows `order[start:]` of those of all items: there is no other copy."""
+    """Write the token states of a block to rows `order[start:]` of the states of all items, in place."""
     assert block.mask is not None
     longest, size = block.x.shape[1], block.x.shape[2:]
     if states is None:
         mask = block.mask.new_zeros(len(order), longest)
         states = Units.one_each(block.x.new_zeros(len(order), longest, *size), mask)
     assert states.mask is not None
-    if longest > states.x.shape[1]:  # of an encoder that does not say how long items are
+    if longest > states.x.shape[1]:  # for encoders without `lengths`
         more = longest - states.x.shape[1]
         x = torch.cat([states.x, states.x.new_zeros(len(order), more, *size)], 1)
         states = Units.one_each(x, torch.cat([states.mask, states.mask.new_zeros(len(order), more)], 1))
@@ -265,7 +268,7 @@ def _with_states(states: Units | None, block: Units, order: IntArray, start: int
 
 
 def default_device() -> torch.device:
-    """Return what $HYPERPROTO_DEVICE names (cpu, cuda, cuda:1, mps), or a CUDA device if there is one, or the CPU."""
+    """Return the device $HYPERPROTO_DEVICE (cpu, cuda, cuda:1, mps) if it is set, else CUDA if available, else CPU."""
     name = os.environ.get("HYPERPROTO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
@@ -277,7 +280,7 @@ def default_device() -> torch.device:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """Bring a batch to a device: a tensor, or tensors in a dict, list or tuple; whatever else it holds stays."""
+    """Move a batch to a device: a tensor, or the tensors in a dict, list or tuple."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):

@@ -1,4 +1,4 @@
-"""Conv4, the paper's image encoder: four blocks of 64 filters 3 x 3, batch norm, ReLU, 2 x 2 max pool."""
+"""Conv4, the paper's image encoder: four blocks of 64 filters 3 x 3, batch norm, ReLU, 2 x 2 max pooling."""
 
 from typing import Literal
 
@@ -13,13 +13,13 @@ BLOCKS = 4
 
 
 class Conv4(ImageNetwork):
-    """Images (n, H, W) or (n, H, W, C) of bytes to vectors: 64-d at 28 px, 1600-d at 84 px.
+    """Snell et al., "Prototypical Networks for Few-shot Learning", 2017, section 2.6.
 
-    Snell et al., "Prototypical Networks for Few-shot Learning", 2017, section 2.6. `output = "maps"` gives the last
-    feature map, (64, H, W), in place of its numbers in a row. With `poolings = 2` only the first two blocks pool (Sung
-    et al., "Learning to Compare", 2018): maps of 7 x 7 at 28 px, 21 x 21 at 84 px. `last_relu = False` leaves the signs
-    of the last block (Gidaris and Komodakis, "Dynamic Few-Shot Visual Learning without Forgetting", 2018, section 3.1):
-    directions then fill the whole sphere.
+    Images (n, H, W) or (n, H, W, C) of bytes become vectors: 64-d at 28 px, 1600-d at 84 px. `output = "maps"` returns
+    the last feature map (64, H, W) without flattening. With `poolings = 2` only the first two blocks pool (Sung et al.,
+    "Learning to Compare", 2018): maps of 7 x 7 at 28 px, 21 x 21 at 84 px. `last_relu = False` omits the last ReLU, so
+    that coordinates may be negative (Gidaris and Komodakis, "Dynamic Few-Shot Visual Learning without Forgetting",
+    2018, section 3.1).
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Conv4(ImageNetwork):
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Flatten() if output == "vectors" else nn.Identity()
         self.feature_shape = (filters * side * side,) if output == "vectors" else (filters, side, side)
-        # the same numbers, faster on a CPU
+        # same results, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
         self.freeze(frozen)
 
@@ -55,11 +55,11 @@ class Conv4(ImageNetwork):
         return Units.one_each(self.head(self.blocks(self.centred(batch))).contiguous())
 
     def stages(self) -> list[nn.Module]:
-        """The four blocks, then the flattening."""
+        """Return the four blocks, then the flattening."""
         return [*self.blocks, self.head]
 
 
 def _block(inputs: int, filters: int, pools: bool) -> nn.Sequential:
-    # Pooling before ReLU gives the same numbers (both only ever pick or keep the larger) for a quarter of the work.
+    # Max pooling and ReLU commute; ReLU on the pooled map costs a quarter.
     pooling = [nn.MaxPool2d(2)] if pools else []
     return nn.Sequential(nn.Conv2d(inputs, filters, 3, padding=1), nn.BatchNorm2d(filters), *pooling, nn.ReLU())

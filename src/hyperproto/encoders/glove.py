@@ -1,4 +1,4 @@
-"""Texts as the mean of their words' vectors: GloVe's, or others from a file."""
+"""Texts as the mean of their word vectors: GloVe's, or others from a file."""
 
 import re
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _WORD = re.compile(r"(?:[^\W_]|')+")  # letters, digits and apostrophes
 class GloVe(Encoder):
     """Pennington et al., "GloVe: Global Vectors for Word Representation", 2014: one vector a text, the mean over words.
 
-    A text is read in lower case and split at anything but letters, digits and apostrophes. Words without a vector are
-    left out; a text without any known word has the zero vector. `vectors` is "glove" (6B, 50 numbers a word), or names
-    a file or folder as `word_vectors` reads it. Nothing learns.
+    A text is lower-cased and split at all characters except letters, digits and apostrophes. Words without a vector are
+    skipped; a text without any known word gives the zero vector. `vectors` is "glove" (6B, 50-d) or the path of a file
+    or folder, see `word_vectors`. Nothing is trained.
     """
 
     argument = "vectors"
@@ -36,14 +36,14 @@ class GloVe(Encoder):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Nothing follows from the data, but they must be texts."""
+        """Return no options, but raise a DataError if the items are not texts."""
         first = pool.items[0] if len(pool.items) else None
         if not isinstance(first, str):
             raise DataError(f"{pool}: glove reads texts, each a string, but the items are {item_kind(first)}")
         return {}
 
     def prepare(self, items: Sequence[str]) -> NDArray[np.float32]:
-        """Look the words up and average their vectors, (n, D)."""
+        """Return the mean word vector of each text, (n, D)."""
         return np.stack([self._mean(text) for text in items])
 
     def _mean(self, text: str) -> NDArray[np.float32]:
@@ -54,13 +54,13 @@ class GloVe(Encoder):
         return mean
 
     def collate(self, prepared: NDArray[np.float32], index: IntArray) -> Tensor:
-        """Take the vectors at `index`."""
+        """Return the vectors at `index`."""
         return torch.from_numpy(prepared[index])
 
     def forward(self, batch: Tensor) -> Units:
-        """Pass through."""
+        """Return the vectors unchanged."""
         return Units.one_each(batch)
 
     def read_texts(self, texts: Sequence[str]) -> Tensor:
-        """As items are read."""
+        """Return the mean word vector of each text, (n, D)."""
         return torch.from_numpy(self.prepare(texts))

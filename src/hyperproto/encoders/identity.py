@@ -1,4 +1,4 @@
-"""Identity: the items are vectors already."""
+"""Identity encoder for items that are vectors already."""
 
 import warnings
 from typing import Any
@@ -13,7 +13,7 @@ from hyperproto.encoders.base import Encoder, Units, array_of
 
 
 class Identity(Encoder):
-    """Ready-made vectors, passed through without a copy. Images of bytes become raw pixels between 0 and 1."""
+    """Encoder that returns precomputed vectors without a copy; images of bytes become raw pixels from 0 to 1."""
 
     data_options = ("shape",)
     pretrained = True
@@ -24,28 +24,28 @@ class Identity(Encoder):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Read the size off the items; images are flattened."""
+        """Return the shape of the items; images are flattened."""
         items = array_of(pool, "identity reads vectors or images")
         pixels = items.dtype == np.uint8
         return {"shape": [int(np.prod(items.shape[1:]))] if pixels else list(items.shape[1:])}
 
     def prepare(self, items: Any) -> NDArray[np.floating[Any]]:
-        """Keep float32 and float64 as they are; make float32 of the rest."""
+        """Keep float32 and float64, and convert all other types to float32."""
         vectors: NDArray[Any] = np.asanyarray(items)
         if vectors.dtype == np.uint8:
             vectors = vectors.reshape(len(vectors), -1).astype(np.float32) / 255
         return vectors if vectors.dtype in (np.float32, np.float64) else vectors.astype(np.float32)
 
     def collate(self, prepared: NDArray[np.floating[Any]], index: IntArray) -> Tensor:
-        """Take the rows at `index`, as float32: what is trained behind them is."""
+        """Return the rows at `index` as float32, the type of trained weights."""
         return torch.from_numpy(prepared[index]).float()
 
     def forward(self, batch: Tensor) -> Units:
-        """Pass through."""
+        """Return the vectors unchanged."""
         return Units.one_each(batch)
 
     def encode_all(self, prepared: NDArray[np.floating[Any]], progress: Progress | None = None) -> Units:
-        """Share the memory of the matrix, however large (or memory-mapped) it is."""
+        """Return all vectors without a copy, also of a memory-mapped matrix."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of read-only memory; nothing here writes to it
+            warnings.simplefilter("ignore")  # torch warns about read-only memory, but nothing here writes to it
             return Units.one_each(torch.from_numpy(prepared))

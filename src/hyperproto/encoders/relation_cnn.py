@@ -1,4 +1,4 @@
-"""The CNN of FewRel's baselines: words and their places, one convolution, the maximum over the sentence."""
+"""CNN of the FewRel baselines: word and position embeddings, one convolution, max pooling over the sentence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from hyperproto.encoders.base import Encoder, Units, offsets_of, rows_between
 from hyperproto.encoders.parts.word_pieces import Ragged, kept_positions
 from hyperproto.encoders.parts.word_vectors import GLOVE, load_word_vectors
 
-BLOCK = 8192  # sentences whose words are looked at together when many are encoded
-PLACE = 5  # numbers in the embedding of a word's place relative to the head, or to the tail
+BLOCK = 8192  # sentences encoded together
+PLACE = 5  # size of the embedding of a word's position relative to the head or the tail
 
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """Sentences as integers: the row of each word's vector, and where head and tail begin."""
+    """Sentences as integers: rows of word vectors, and the first positions of head and tail."""
 
     words: Ragged
     starts: IntArray  # (n, 2)
@@ -34,28 +34,28 @@ class Sentences:
         return len(self.words)
 
     def take(self, items: IntArray) -> "Sentences":
-        """Some of the sentences, in that order."""
+        """Return the sentences at `items`, in that order."""
         return Sentences(self.words.take(items), self.starts[items])
 
     def away(self, farthest: int) -> IntArray:
-        """How far behind head and tail each word stands, plus `farthest`: (2, words of all sentences)."""
+        """Return the offset of each word from head and tail plus `farthest`, (2, words of all sentences)."""
         here = rows_between(np.zeros_like(self.words.lengths), self.words.lengths)
         return here - np.repeat(self.starts.T, self.words.lengths, axis=1) + farthest
 
 
 class RelationCNN(Encoder):
-    """Zeng et al., "Relation Classification via Convolutional Deep Neural Network", 2014, as the FewRel toolkit has it.
+    """Zeng et al., "Relation Classification via Convolutional Deep Neural Network", 2014, as in the FewRel toolkit.
 
-    A word is its vector and two embeddings of its distance to the head and to the tail; `filters` filters three words
-    wide, ReLU, and the maximum over the sentence's own words: padding has no say, however long the batch is.
+    A word is represented by its vector and two embeddings of its distance to head and tail. A convolution of `filters`
+    filters over three words, ReLU, and the maximum over the real words of the sentence give the vector.
 
-    With `learn_words` the word vectors learn too, but only rows that a step drew are touched (section `[optim.words]`,
-    or else as the encoder learns). `unit_words` scales them to length 1 first. `uncased` looks
-    words up in lower case, without accents.
+    With `learn_words` the word vectors are trained too; a step updates only the rows it used (section `[optim.words]`,
+    else the encoder's settings). `unit_words` scales them to length 1 first. `uncased` looks words up in lower case,
+    without accents.
 
-    `output = "maps"` gives the filters at each word, before ReLU and maximum, (L, filters); `"embeddings"` what they
-    read there, the word's vector and its two distances, (L, D + 10). Both are padded with zeros. `dropout` falls on
-    what the encoder gives, `input_dropout` on what the filters read.
+    `output = "maps"` returns the convolution at each word, before ReLU and maximum, (L, filters). `"embeddings"`
+    returns its input, the word vector and the two distance embeddings, (L, D + 10). Both are padded with zeros.
+    `dropout` applies to the output, `input_dropout` to the input of the convolution.
     """
 
     argument = "vectors"
@@ -102,16 +102,16 @@ class RelationCNN(Encoder):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Nothing follows from the data, but they must be relations."""
+        """Return no options, but raise a DataError if the items are not relations."""
         check_relations(pool, "relation-cnn")
         return {}
 
     def param_groups(self) -> dict[str, list[nn.Parameter]]:
-        """The word vectors, where they learn."""
+        """Return the word vectors if they are trained."""
         return {"words": [self.words]} if self.learn_words and not self.frozen else {}
 
     def prepare(self, items: list[Relation]) -> Sentences:
-        """Look every word up; a sentence that is too long is cut, but never its head or tail."""
+        """Look up the row of every word; cut long sentences, but keep head and tail."""
         sentences = [item["tokens"] for item in items]
         known = {word: self._row(word) for word in set(chain.from_iterable(sentences))}
         offsets = offsets_of(np.fromiter(map(len, sentences), np.int64, len(sentences)))
@@ -135,15 +135,15 @@ class RelationCNN(Encoder):
         return Sentences(words.only(stays), starts)
 
     def _row(self, word: str) -> int:
-        """The row of a word's vector."""
+        """Return the row of a word's vector."""
         return self.rows.get(uncased(word) if self.uncased else word, self.unknown)
 
     def lengths(self, prepared: Sentences) -> IntArray:
-        """Words of each sentence."""
+        """Return the number of words of each sentence."""
         return prepared.words.lengths
 
     def collate(self, prepared: Sentences, index: IntArray) -> tuple[Tensor, Tensor]:
-        """Rows of the words (n, L), padded to the longest, and where head and tail begin (n, 2)."""
+        """Return rows of the words (n, L), padded to the longest, and first positions of head and tail (n, 2)."""
         return prepared.words.padded(index, self.padding), torch.from_numpy(prepared.starts[index])
 
     def forward(self, batch: tuple[Tensor, Tensor]) -> Units:
@@ -155,7 +155,7 @@ class RelationCNN(Encoder):
         away = away.masked_fill(~real[:, None], 0)
         parts = [F.embedding(rows, self.words, self.padding, sparse=self.learn_words)]
         parts += [table(away[:, which]) for which, table in enumerate(self.places)]
-        embedded = torch.cat(parts, -1)  # (n, L, channels), 0 where nothing is real
+        embedded = torch.cat(parts, -1)  # (n, L, channels), 0 at padding
         if self.output == "embeddings":
             return Units.one_each(self.dropout(embedded), real)
         windows = F.pad(self.input_dropout(embedded), (0, 0, 1, 1)).unfold(1, 3, 1).flatten(2)  # (n, L, 3 channels)
@@ -166,7 +166,7 @@ class RelationCNN(Encoder):
 
     @torch.no_grad()
     def encode(self, prepared: Sentences, items: IntArray, progress: Progress | None = None) -> Units:
-        """Encode many sentences; vectors on a CPU without padding, and each word's part in a filter computed once."""
+        """Encode many sentences. Vectors on a CPU are computed without padding and with shared products of words."""
         if self.device.type != "cpu" or self.output != "vectors":
             return super().encode(prepared, items, progress)
         vectors = []
@@ -185,24 +185,24 @@ def _count(progress: Progress, before: int, total: int, done: int) -> None:
     progress(before + done, total)
 
 
-TOGETHER = 64  # sentences whose sums are made at once: they fit into the cache
+TOGETHER = 64  # sentences summed at a time: they fit into the CPU cache
 
-Rows = tuple[Tensor, IntArray]  # a table (n_rows, channels), and its row at each place
+Rows = tuple[Tensor, IntArray]  # a table (n_rows, channels), and the row at each position
 
 
 @torch.no_grad()
 def convolved_maxima(
     parts: Sequence[Rows], convolution: nn.Conv1d, offsets: IntArray, done: Callable[[int], None] | None = None
 ) -> Tensor:
-    """Convolve the rows of all parts, side by side, and take the maximum over each sentence: (n, filters).
+    """Convolve the concatenated channels of all parts and take the maximum over each sentence: (n, filters).
 
-    Sentences lie one after another, `offsets` apart; beyond the ends of each there is nothing, as with `padding=1`. It
-    is fast where those of one length lie together.
+    Sentences are stored consecutively, with boundaries `offsets`; each is padded with one zero at both ends. It is fast
+    if sentences of equal length are adjacent.
     """
     lengths = np.diff(offsets)
     first, last = offsets[:-1][lengths > 0], offsets[1:][lengths > 0] - 1
     before, here, behind = convolution.weight.unbind(-1)  # each (filters, channels)
-    gifts, places = [convolution.weight.new_zeros(1, len(here))], []  # row 0: nothing
+    gifts, places = [convolution.weight.new_zeros(1, len(here))], []  # row 0: padding
     n_gifts, channel = 1, 0
     for table, rows in parts:
         own = slice(channel, channel + table.shape[1])

@@ -1,4 +1,4 @@
-"""A language model that reads a sentence in which the head and the tail are marked."""
+"""Language model for sentences with a marked head and tail, and masked-language modelling in training."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -18,34 +18,32 @@ if TYPE_CHECKING:
     from hyperproto.encoders.parts.transformer import Batch, TransformerEncoder
 
 
-MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and behind each
+MARKERS = (("[HEAD]", "[/HEAD]"), ("[TAIL]", "[/TAIL]"))  # before and after each entity
 
-_PARTS = {"markers": 2, "entities": 3}  # states that a vector is made of, where it is not one
+_PARTS = {"markers": 2, "entities": 3}  # number of concatenated states, if more than one
 
 Spans = list[tuple[int, int]]
 
 
 class RelationTransformer(TextTransformer):
-    """Sentences with a head and a tail, through a language model.
+    """Baldini Soares et al., "Matching the Blanks: Distributional Similarity for Relation Learning", 2019.
 
-    Baldini Soares et al., "Matching the Blanks: Distributional Similarity for Relation Learning", 2019. Four new pieces
-    stand around head and tail, whichever of them comes first; `representation` says what becomes of the last layer:
+    Four new marker tokens surround head and tail. `representation` says which states of the last layer form the vector:
 
-    - `markers`: the states at the two start markers, head then tail, one behind the other (2D numbers);
-    - `pooled`: the state at the first piece, [CLS] with BERT; no dense layer follows it;
-    - `pooler`: that state through the checkpoint's pooler, BERT's dense layer and tanh, as the FewRel toolkit has it;
-    - `mean`: the average over all pieces of the text, as sentence-transformers does (without scaling to length 1);
-    - `entities`: that average, and those over the pieces of the head and of the tail, one behind the other (3D);
-    - `prompt`: the average over a text that names the two first, "HEAD and TAIL: the sentence".
+    - `markers`: the states at the two start markers, head then tail, concatenated (2D);
+    - `pooled`: the state at the first token, [CLS] with BERT, without a dense layer;
+    - `pooler`: that state through the checkpoint's pooler (BERT's dense layer and tanh), as in the FewRel toolkit;
+    - `mean`: the mean over all tokens, as in sentence-transformers (without scaling to length 1);
+    - `entities`: that mean, and the means over the tokens of the head and of the tail, concatenated (3D);
+    - `prompt`: the mean over the text "HEAD and TAIL: the sentence".
 
-    A model that learns (`frozen = false`) has markers and gives their states. A frozen one knows nothing of markers: it
-    reads the `prompt`, which was best on held-out relations of FewRel's training file at one and at unequal shots
-    (`results/relations/fewrel-minilm-frozen-names-choices.json`). Both can be set otherwise.
+    The default of a trained model (`frozen = false`) is `markers`. That of a frozen one, which has never seen markers,
+    is `prompt`: it was best on held-out relations of FewRel's training file, with one shot and with unequal shots
+    (`results/relations/fewrel-minilm-frozen-names-choices.json`).
 
-    `blanks` adds a piece that stands for an entity whose name is hidden, and `mlm` is the
-    weight of the loss of masked pieces in training: "auto" is 1 where the checkpoint has a head for it, else 0.
-    `dropout` is for training, on the vectors or maps. A sentence of more than `max_length` pieces is cut, but neither
-    head nor tail is lost: see `kept_positions`.
+    `blanks` adds a token for an entity whose name is hidden. `mlm` is the weight of the masked-language loss in
+    training; "auto" is 1 if the checkpoint has a head for it, else 0. `dropout` applies to the vectors or maps in
+    training. A sentence of more than `max_length` tokens is cut, keeping head and tail: see `kept_positions`.
     """
 
     name = "relation-transformer"
@@ -66,8 +64,8 @@ class RelationTransformer(TextTransformer):
         self.dropout = nn.Dropout(dropout)
         if self.output == "maps" and representation != "auto":
             raise ConfigError(
-                f"{self.name}: output 'maps' gives the state at every piece, so that representation {representation!r} "
-                "has no part in it; leave it out"
+                f"{self.name}: output 'maps' returns the state at every piece, so that representation "
+                f"{representation!r} has no effect; leave it out"
             )
         if representation == "auto" and markers is None and self.output == "vectors":
             representation = "prompt" if self.frozen else "markers"
@@ -95,7 +93,7 @@ class RelationTransformer(TextTransformer):
             self.feature_shape = (_PARTS.get(representation, 1) * self.feature_shape[0],)
 
     def _add_pieces(self, names: list[str]) -> None:
-        """Give pieces that the checkpoint does not know embeddings, drawn as its own were before it learned."""
+        """Add tokens that are not in the checkpoint, with random embeddings of its initialisation."""
         if not names:
             return
         known = self.tokenizer.get_vocab()
@@ -108,20 +106,20 @@ class RelationTransformer(TextTransformer):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Nothing follows from the data, but they must be relations."""
+        """Return no options, but raise a DataError if the items are not relations."""
         check_relations(pool, cls.name)
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Whether there are markers, blanks, or a prompt."""
+        """Return whether there are markers, blanks or a prompt."""
         own = {"markers": self.markers, "blanks": self.blanks}
         return {**own, "prompt": True} if self.representation == "prompt" else own
 
     def read(self, items: Sequence[Relation]) -> tuple[list[list[str]], IntArray]:
-        """The words of each sentence, with or without markers, and where head and tail are."""
+        """Return the words of each sentence, with or without markers, and the spans of head and tail."""
         texts, spans = [], []
         for item in items:
-            # without a space it would be part of a word to some models
+            # some tokenizers need the space to begin a new word
             words = [word if self.blanks and word == BLANK else f" {word}" for word in item["tokens"]]
             entities = [(part[0], part[-1] + 1) for part in (item["head"], item["tail"])]
             if self.markers:
@@ -133,7 +131,7 @@ class RelationTransformer(TextTransformer):
         return texts, np.array(spans, np.int64).reshape(-1, 2, 2)
 
     def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
-        """Pairs of sentences; their vector is of the pair, so that head and tail of one sentence cannot be it."""
+        """Return a batch of pairs of sentences; only for representations that do not depend on head and tail."""
         if self.representation in _PARTS and self.output == "vectors":
             raise ConfigError(
                 f"{self.name}: a pair of sentences has no vector at head and tail of one; choose representation "
@@ -142,7 +140,7 @@ class RelationTransformer(TextTransformer):
         return super().collate_pairs(prepared, first, second)
 
     def vectors(self, states: Tensor, real: Tensor, batch: Batch) -> Tensor:
-        """What `representation` names."""
+        """Return the vector that `representation` selects, with dropout in training."""
         if self.representation == "markers":
             rows = torch.arange(len(states), device=states.device)[:, None]
             x = states[rows, batch["starts"]].flatten(1)  # (n, 2 D)
@@ -155,9 +153,9 @@ class RelationTransformer(TextTransformer):
         return cast(Tensor, self.dropout(x))
 
     def text_vectors(self, states: Tensor, real: Tensor) -> Tensor:
-        """A vector of as many numbers as those of the items, for names of relations, which mark no entities.
+        """Return vectors of texts without marked entities, such as relation names, as long as those of the items.
 
-        In place of two markers: the first piece and the mean (Liu et al. 2022); of three means: the one there is.
+        The first state and the mean replace the two markers (Liu et al. 2022); the mean replaces all three means.
         """
         mean = mean_of_real(states, real)
         if self.output == "vectors" and self.representation == "markers":
@@ -165,23 +163,23 @@ class RelationTransformer(TextTransformer):
         return mean.tile(1, _PARTS.get(self.representation, 1) if self.output == "vectors" else 1)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss of masked pieces, where there is one."""
+        """Return the masked-language loss, if there is one."""
         return {} if self.masked is None else {"mlm": self.masked(self, batch)}
 
     def maps(self, states: Tensor) -> Tensor:
-        """The states, with dropout in training."""
+        """Return the states, with dropout in training."""
         return cast(Tensor, self.dropout(states))
 
 
 def _without_another_head(encoder: RelationTransformer, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Leave out the weights for masked pieces of an encoder that this one starts from, where it predicts none."""
+    """Drop weights of a masked-language head from a state dict if this encoder has no such head."""
     if encoder.masked is None:
         for key in [key for key in state if key.startswith(f"{prefix}masked.")]:
             del state[key]
 
 
 def _inside(real: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Which pieces (n, L) are of the head, and which of the tail; the first where cutting left none."""
+    """Return masks (n, L) of the tokens of the head and of the tail; the first token if cutting left none."""
     places = torch.arange(real.shape[1], device=real.device)
     ends = torch.maximum(batch["ends"], batch["starts"] + 1)
     inside = (places >= batch["starts"][..., None]) & (places < ends[..., None])  # (n, 2, L)
@@ -189,16 +187,16 @@ def _inside(real: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _prompted(words: list[str], entities: Spans) -> tuple[list[str], Spans]:
-    """Put "HEAD and TAIL:" before the words; head and tail are then there."""
+    """Put "HEAD and TAIL:" before the words, and return the spans of head and tail in this prefix."""
     head, tail = (words[start:end] for start, end in entities)
     begin = len(head) + 1
     return [*head, " and", *tail, ":", *words], [(0, len(head)), (begin, begin + len(tail))]
 
 
 def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:
-    """Put markers around the entities, which may overlap; return the spans with their markers, too.
+    """Insert markers around the entities, which may overlap; return words and spans with markers.
 
-    Where several stand between the same two words, ends come before starts, and of two entities the longer is outside.
+    Between the same two words, end markers precede start markers, and the longer of two entities is outside.
     """
     wanted = []
     for which, (start, end) in enumerate(entities):
@@ -212,16 +210,16 @@ def _marked(words: list[str], entities: Spans) -> tuple[list[str], Spans]:
     return words, [(start, end) for start, end in spans]
 
 
-SHARE = 0.15  # of the pieces are predicted
-MASKED, REPLACED = 0.8, 0.1  # of those are hidden, and replaced by others; the rest is shown
+SHARE = 0.15  # share of predicted tokens
+MASKED, REPLACED = 0.8, 0.1  # shares of these that are masked, or replaced by a random token
 
 
 class MaskedLanguage(nn.Module):
-    """The loss of masked pieces (Devlin et al., "BERT", NAACL 2019), with the checkpoint's own head.
+    """Devlin et al., "BERT", NAACL 2019: masked-language loss with the checkpoint's own head.
 
-    15 % of the pieces are predicted: 80 % of these are hidden, 10 % are replaced by another piece, 10 % stay. Pieces
-    that open or close a text, markers and blanks are never among them. The head's last layer is the table of the
-    model's embeddings, as in the checkpoint, and a bias.
+    15 % of the tokens are predicted: 80 % of these are masked, 10 % replaced by a random token, 10 % unchanged. Special
+    tokens, markers and blanks are excluded. The last layer of the head is the table of token embeddings, as in the
+    checkpoint, plus a bias.
     """
 
     ordinary: Tensor
@@ -233,11 +231,11 @@ class MaskedLanguage(nn.Module):
         self.weight = weight
         self.mask = int(tokenizer.mask_token_id)
         ordinary = sorted({*range(len(bias))} - {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()})
-        self.register_buffer("ordinary", torch.tensor(ordinary), persistent=False)  # pieces of words
+        self.register_buffer("ordinary", torch.tensor(ordinary), persistent=False)  # ids of tokens that are not special
 
     @classmethod
     def of(cls, encoder: "TransformerEncoder", weight: float | Literal["auto"]) -> "MaskedLanguage | None":
-        """Make it for an encoder, None where the weight is 0; "auto" is 1 where the checkpoint has a head, else 0."""
+        """Return the loss, or None if its weight is 0; "auto" is 1 if the checkpoint has such a head, else 0."""
         if weight == 0:
             return None
         if weight != "auto" and weight < 0:
@@ -250,13 +248,13 @@ class MaskedLanguage(nn.Module):
                 f"mlm = {weight}: {encoder.folder} has no masked-language head; use 'auto' or leave it out"
             )
         if encoder.frozen:
-            raise ConfigError(f"mlm = {weight}: a frozen model does not learn; set frozen = false or leave it out")
+            raise ConfigError(f"mlm = {weight}: a frozen model is not trained; set frozen = false or leave it out")
         head, bias = found
-        rows = encoder.model.get_input_embeddings().num_embeddings  # markers and blanks have come since
+        rows = encoder.model.get_input_embeddings().num_embeddings  # more than in the checkpoint: markers, blanks
         return cls(head, F.pad(bias, (0, rows - len(bias))), encoder.tokenizer, 1.0 if weight == "auto" else weight)
 
     def forward(self, encoder: "TransformerEncoder", batch: "Batch") -> Tensor:
-        """Hide pieces of a batch, and return the weighted mean cross entropy of those; 0 where none was chosen."""
+        """Mask tokens of a batch and return the weighted mean cross entropy of their prediction; 0 without any."""
         hidden, chosen = self.hide(batch["pieces"], batch["lengths"])
         states, _ = encoder.hidden({**batch, "pieces": hidden})  # (n, L, D)
         table = encoder.model.get_input_embeddings().weight
@@ -265,7 +263,7 @@ class MaskedLanguage(nn.Module):
         return self.weight * loss / chosen.sum().clamp(min=1)
 
     def hide(self, pieces: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return pieces (n, L) some of which are hidden, and which are to be predicted, (n, L) bool."""
+        """Return tokens (n, L) of which some are masked or replaced, and the mask (n, L) of those to predict."""
         real = torch.arange(pieces.shape[1], device=pieces.device) < lengths[:, None]
         may = real & torch.isin(pieces, self.ordinary)
         chosen = may & (torch.rand(pieces.shape, device=pieces.device) < SHARE)

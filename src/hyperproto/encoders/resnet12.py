@@ -1,4 +1,4 @@
-"""ResNet-12, the usual larger encoder of few-shot learning: four residual blocks of three convolutions each."""
+"""ResNet-12, a common encoder in few-shot learning: four residual blocks of three convolutions each."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,10 +11,10 @@ SLOPE = 0.1  # of the leaky ReLU
 
 
 class ResNet12(ResidualNet):
-    """Images (n, S, S) or (n, S, S, C) of bytes to 512-d vectors; 8.0 M parameters.
+    """Chen et al., "Meta-Baseline: Exploring Simple Meta-Learning for Few-Shot Learning", 2021.
 
-    Chen et al., "Meta-Baseline: Exploring Simple Meta-Learning for Few-Shot Learning", 2021.
-    Each block halves the image; the vector is the average over what remains, which `output = "maps"` gives instead.
+    Images (n, S, S) or (n, S, S, C) of bytes become 512-d vectors; 8.0 M parameters. Each block halves the image. The
+    vector is the mean of the last feature map, which `output = "maps"` returns instead.
     """
 
     def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors", frozen: bool = False) -> None:
@@ -42,5 +42,5 @@ class _Block(nn.Module):
         self.shortcut = conv_norm(inputs, outputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        # Pooling before the leaky ReLU gives the same numbers (it never changes which is larger), for less work.
+        # Max pooling and leaky ReLU commute; pooling first is cheaper.
         return F.leaky_relu(F.max_pool2d(self.residual(x) + self.shortcut(x), 2), SLOPE)

@@ -1,4 +1,4 @@
-"""ResNet-18, without its classifier."""
+"""ResNet-18 without its classifier."""
 
 from itertools import pairwise
 
@@ -9,21 +9,21 @@ from hyperproto.encoders.parts.image_networks import Output, ResidualNet, conv_n
 from hyperproto.errors import ConfigError
 
 FILTERS = (64, 128, 256, 512)
-SMALLEST = 17  # px; of fewer, a single pixel reaches the last stage
+SMALLEST = 17  # px; smaller images are a single pixel at the last stage
 
 
 class ResNet18(ResidualNet):
-    """Images (n, S, S) or (n, S, S, C) of bytes to 512-d vectors; 11.18 M parameters.
+    """He et al., "Deep Residual Learning for Image Recognition", 2016, table 1.
 
-    He et al., "Deep Residual Learning for Image Recognition", 2016, table 1: a stem that shrinks the image fourfold,
-    four stages of two blocks of two convolutions, the last three of which halve it. Made for 224 px.
-    `output = "maps"` gives what is averaged at the end, (512, H, W).
+    Images (n, S, S) or (n, S, S, C) of bytes become 512-d vectors; 11.18 M parameters. A stem shrinks the image
+    fourfold; four stages of two blocks of two convolutions follow, the last three of which halve it. The network was
+    designed for 224 px. `output = "maps"` returns the last feature map (512, H, W) instead of its mean.
     """
 
     def __init__(self, *, channels: int = 3, size: int = 84, output: Output = "vectors", frozen: bool = False) -> None:
         if size < SMALLEST:
-            raise ConfigError(f"resnet18: images of {size} px are one pixel too early; use at least {SMALLEST} px")
-        # Pooling before ReLU gives the same numbers (both only ever pick or keep the larger) for a quarter of the work.
+            raise ConfigError(f"resnet18: images of {size} px are too small; use at least {SMALLEST} px")
+        # Max pooling and ReLU commute; ReLU on the pooled map costs a quarter.
         stem = [conv_norm(channels, FILTERS[0], 7, stride=2), nn.MaxPool2d(3, stride=2, padding=1), nn.ReLU()]
         stages = [_Block(FILTERS[0], FILTERS[0]), _Block(FILTERS[0], FILTERS[0])]
         for inputs, outputs in pairwise(FILTERS):
@@ -34,7 +34,7 @@ class ResNet18(ResidualNet):
 
 
 class _Block(nn.Module):
-    """Two convolutions beside a shortcut; where there are more filters than inputs, both halve the image."""
+    """Two convolutions and a shortcut; both halve the image if there are more filters than inputs."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A language model that reads whole texts: one vector each."""
+"""Language model for texts: one vector each."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,21 +20,20 @@ Pooling = Literal["auto", "plain", "cls", "max", "mean", "mean_sqrt_len_tokens",
 
 
 class SentenceTransformer(TextTransformer):
-    """Texts (strings), each to one vector, as the checkpoint's own sentence-transformers files say.
+    """Reimers and Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", 2019.
 
-    Reimers and Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", 2019. `pooling` says what
-    becomes of the last layer at the pieces of a text:
+    Each text (a string) becomes one vector. `pooling` says how the last layer at the tokens is combined:
 
-    - `auto`: what the files of the checkpoint prescribe (see `sentence_files`): pooling, dense layers, scaling to
-      length 1, lower-casing, the default prompt. A checkpoint without such files is averaged over all pieces;
-    - `plain`: the average over all pieces, whatever the files say, and nothing of the rest;
-    - `cls`, `max`, `mean`, `mean_sqrt_len_tokens`, `weightedmean`, `lasttoken`: this one in place of the checkpoint's
-      own; all else is as the files prescribe.
+    - `auto`: as in the checkpoint's sentence-transformers files (see `sentence_files`): pooling, dense layers, scaling
+      to length 1, lower-casing, default prompt. Without such files, the mean over all tokens;
+    - `plain`: the mean over all tokens; the files are ignored;
+    - `cls`, `max`, `mean`, `mean_sqrt_len_tokens`, `weightedmean`, `lasttoken`: this pooling; everything else as in the
+      files.
 
-    `prompt` is put before every text, in place of the checkpoint's default one; "" is none. `prompt_name` chooses one
-    of the checkpoint's own. The beginning of a text of more than `max_length` pieces is kept, prompt included (the end,
-    where the checkpoint's tokenizer truncates on the left); "auto" is the checkpoint's own maximum, as far as it has
-    embeddings of positions.
+    `prompt` is put before every text and replaces the checkpoint's default prompt; "" is none. `prompt_name` selects
+    one of the checkpoint's prompts. A text of more than `max_length` tokens, prompt included, is cut at its end (at its
+    beginning if the checkpoint's tokenizer truncates on the left). "auto" is the checkpoint's maximum, limited by its
+    position embeddings.
     """
 
     name = "sentence-transformer"
@@ -55,8 +54,8 @@ class SentenceTransformer(TextTransformer):
         super().__init__(False, reading, model=model, max_length=max_length, **options)
         if self.output == "maps" and pooling not in ("auto", "plain"):
             raise ConfigError(
-                f"{self.name}: output 'maps' gives the state at every piece, so that pooling {pooling!r} has no part "
-                "in it; leave it out"
+                f"{self.name}: output 'maps' returns the state at every piece, so that pooling {pooling!r} has no "
+                "effect; leave it out"
             )
         self.keeps_end = pooling != "plain" and self.tokenizer.truncation_side == "left"
         if self.keeps_end:
@@ -67,7 +66,7 @@ class SentenceTransformer(TextTransformer):
         pieces = len(tokenised(self.tokenizer, [self._text("")])[0].ids) if self.prompt else 0
         if pieces and self.room - pieces < NARROWEST:
             raise ConfigError(
-                f"{self.name}: max_length {self.max_length} leaves no room behind the prompt, {pieces} pieces; use at "
+                f"{self.name}: max_length {self.max_length} leaves no room after the prompt, {pieces} pieces; use at "
                 f"least {self.max_length - self.room + pieces + NARROWEST}, or another prompt"
             )
         self.skipped = 0 if reading.include_prompt or not pieces else len(self.before) + pieces
@@ -78,12 +77,12 @@ class SentenceTransformer(TextTransformer):
         self.train()
 
     def _check_sizes(self, model: str, reading: Reading) -> None:
-        """Follow the vector through the layers: each must take what the one before it gives."""
+        """Raise an error if the input size of a layer differs from the output size of the layer before it."""
         size = int(self.model.config.hidden_size)
         if reading.state_size not in (None, size):
             raise DataError(
-                f"model {model!r}: its pooling is for states of {reading.state_size} numbers, but those of "
-                f"{type(self.model).__name__} have {size}; get the checkpoint again"
+                f"model {model!r}: its pooling is for states of size {reading.state_size}, but those of "
+                f"{type(self.model).__name__} have size {size}; get the checkpoint again"
             )
         if self.output == "maps":
             return
@@ -100,7 +99,7 @@ class SentenceTransformer(TextTransformer):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Nothing follows from the data, but they must be texts."""
+        """Return no options, but raise a DataError if the items are not texts."""
         first = pool.items[0] if len(pool.items) else None
         if not isinstance(first, str):
             kind = type(first).__name__
@@ -109,7 +108,7 @@ class SentenceTransformer(TextTransformer):
 
     @property
     def read_as(self) -> dict[str, Any]:
-        """The options, with what the checkpoint's own files say; what is as `plain` reads it, is left out."""
+        """Options that determine the vectors, with the settings of the checkpoint's files that differ from `plain`."""
         chosen = ("pooling", "prompt", "prompt_name", "max_length")
         found: dict[str, Any] = {key: value for key, value in super().read_as.items() if key not in chosen}
         found["max_length"] = self.max_length
@@ -126,19 +125,19 @@ class SentenceTransformer(TextTransformer):
         return found
 
     def settings(self) -> dict[str, Any]:
-        """What is put before a text, whether it is lower-cased, and which end of it is kept."""
+        """Return the prompt, whether texts are lower-cased, and which end of a long text is kept."""
         return {"prompt": self.prompt, "lower_case": self.lower_case, "keeps_end": self.keeps_end}
 
     def kept(self, length: int, spans: list[tuple[int, int]]) -> IntArray:
-        """The beginning, or the end where the checkpoint's tokenizer says so."""
+        """Return the first positions of a long text, or the last if the tokenizer truncates on the left."""
         return np.arange(length - self.room, length) if self.keeps_end else super().kept(length, spans)
 
     def read(self, items: Sequence[str]) -> tuple[list[str], IntArray]:
-        """The texts behind the prompt; nothing in them matters more than the rest."""
+        """Return the texts with the prompt; there are no spans to keep."""
         return [self._text(item) for item in items], np.empty((len(items), 0, 2), np.int64)
 
     def read_texts(self, texts: Sequence[str]) -> Tensor:
-        """As items are read, where those are single vectors."""
+        """Encode texts like items if the output is vectors, else to the mean of their states."""
         if self.output == "maps":
             return super().read_texts(texts)
         batch = moved(self.collate(self.prepare(list(texts)), np.arange(len(texts))), self.device)
@@ -153,7 +152,7 @@ class SentenceTransformer(TextTransformer):
         """Pool each text, then apply the layers that follow."""
         counted = real
         if self.skipped:
-            first = (batch["lengths"] - 1).clamp(max=self.skipped)  # something is left of the shortest text
+            first = (batch["lengths"] - 1).clamp(max=self.skipped)  # at least one token of the shortest text is left
             counted = real & (torch.arange(real.shape[1], device=real.device) >= first[:, None])
         parts = [pooled(mode, states, counted) for mode in self.poolings]
         x = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
@@ -163,10 +162,10 @@ class SentenceTransformer(TextTransformer):
 
 
 def pooled(mode: str, states: Tensor, counted: Tensor) -> Tensor:
-    """Make one vector a text, (n, D), of its states (n, L, D); `counted` (n, L) says which pieces take part.
+    """Pool states (n, L, D) to one vector a text, (n, D), as in sentence-transformers; `counted` (n, L) is the mask.
 
-    As sentence-transformers computes it; real pieces come first. `cls` is the first state, also behind a prompt that
-    takes no part; a weighted mean counts the pieces from the first, 1, 2, 3, ...
+    Real tokens come first. `cls` is the first state, even if a prompt is masked. The weights of `weightedmean` are
+    1, 2, 3, ... from the first token.
     """
     places = torch.arange(states.shape[1], device=states.device)
     if mode == "cls":
@@ -184,9 +183,9 @@ def pooled(mode: str, states: Tensor, counted: Tensor) -> Tensor:
 
 
 def _prompt(name: str, reading: Reading, prompt: str | None, prompt_name: str | None) -> str:
-    """The prompt that was asked for, or else the checkpoint's default one."""
+    """Return the requested prompt, else the checkpoint's default."""
     if prompt is not None and prompt_name is not None:
-        raise ConfigError(f"{name}: give prompt (the words) or prompt_name (one of the checkpoint's own), not both")
+        raise ConfigError(f"{name}: give prompt (the words) or prompt_name (one of the checkpoint's), not both")
     if prompt_name is not None:
         if prompt_name not in reading.prompts:
             raise ConfigError(f"{name}: {unknown_name('prompt', prompt_name, reading.prompts)}")

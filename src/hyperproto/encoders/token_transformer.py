@@ -1,4 +1,4 @@
-"""A language model that reads sentences word by word: one vector a word."""
+"""Language model for sentences of words: one vector a word."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -14,19 +14,18 @@ from hyperproto.encoders.base import Units, offsets_of, rows_between
 from hyperproto.encoders.parts.transformer import Batch, TransformerEncoder, in_parts
 from hyperproto.encoders.parts.word_pieces import Arrays, Ragged, Spelling, cached_tokens, spell
 
-LAYERS = 4  # whose sum is a word's vector
+LAYERS = 4  # number of layers that are summed to a word's vector
 
 
 class TokenTransformer(TransformerEncoder):
-    """Sentences (lists of words), each word to a vector.
+    """Encoder of sentences (lists of words) to one vector a word.
 
-    `pieces` says what a word of several pieces becomes: the state at its `first` one, as in the Few-NERD toolkit, or
-    the `mean` of all. `layers` says which state: the sum of the last four layers (`last4`; of all, where a model has
-    fewer), again as in the toolkit, or the `last` one. `dropout` is for training, on the vectors.
+    `pieces` says how a word of several tokens is represented: by the state at its `first` one, as in the Few-NERD
+    toolkit, or by the `mean` of all. `layers` selects the states: the sum of the last four layers (`last4`, as in the
+    toolkit; of all layers if there are fewer), or the `last` one. `dropout` applies to the vectors in training.
 
-    No word is lost. A sentence of more than `max_length` pieces is read in windows that overlap by half (see
-    `word_windows`); a word that the tokenizer makes nothing of, such as a lone zero-width space, is read as its piece
-    for unknown words.
+    Every word gets a vector. A sentence of more than `max_length` tokens is read in windows that overlap by half (see
+    `word_windows`). A word without tokens, such as a lone zero-width space, is read as the unknown-word token.
     """
 
     name = "token-transformer"
@@ -46,12 +45,12 @@ class TokenTransformer(TransformerEncoder):
 
     @classmethod
     def options_for(cls, pool: Pool) -> dict[str, Any]:
-        """Nothing follows from the data, but they must be sentences of words."""
+        """Return no options, but raise a DataError if the items are not sentences of words."""
         check_sentences(pool, cls.name)
         return {}
 
     def prepare(self, items: Sequence[Sequence[str]]) -> "WordWindows":
-        """Tokenise all sentences in one call, or take them from the cache."""
+        """Tokenise all sentences, or read them from the cache."""
         settings = {"encoder": self.name, "max_length": self.max_length}
         names = [*(part.name for part in fields(WordWindows)), "offsets"]
         arrays = cached_tokens(type(self), items, settings, self.tokenizer, names, lambda: self._windows(items))
@@ -60,18 +59,18 @@ class TokenTransformer(TransformerEncoder):
 
     def _windows(self, items: Sequence[Sequence[str]]) -> Arrays:
         unknown = self.tokenizer.unk_token_id
-        texts = [[f" {word}" for word in words] for words in items]  # without a space it is part of a word to some
+        texts = [[f" {word}" for word in words] for words in items]  # some tokenizers need the space to begin a word
         spelling = spell(self.tokenizer, texts, nothing=self.fill if unknown is None else int(unknown))
         windows = word_windows(spelling, self.room, self.before, self.behind, self.fill)
         arrays = {name: value for name, value in vars(windows).items() if name != "pieces"}
         return {**arrays, "pieces": windows.pieces.flat, "offsets": windows.pieces.offsets}
 
     def lengths(self, prepared: "WordWindows") -> IntArray:
-        """Word pieces of each sentence."""
+        """Return the number of tokens of each sentence."""
         return prepared.lengths
 
     def collate(self, prepared: "WordWindows", index: IntArray) -> dict[str, Any]:
-        """Windows as texts; of each word the row, the first place and the count of its pieces; words of each item."""
+        """Return windows as texts; window, first token and token count of each word; and words of each item."""
         starts, ends = prepared.windows[index], prepared.windows[index + 1]
         counts = np.diff(prepared.words)[index]
         words = rows_between(prepared.words[index], prepared.words[index + 1])
@@ -94,22 +93,22 @@ class TokenTransformer(TransformerEncoder):
             found.append(states[real])
         lengths = texts["lengths"][torch.cat(order)]
         begin = torch.empty_like(lengths)
-        begin[torch.cat(order)] = lengths.cumsum(0) - lengths  # where the pieces of each text are now
+        begin[torch.cat(order)] = lengths.cumsum(0) - lengths  # new position of each text's first token
         place = begin[batch["row"]] + batch["first"]
         states = torch.cat(found)
         x = states[place] if self.pieces == "first" else means(states, place, batch["count"])
         return Units(self.dropout(x), offsets_of(batch["items"]))
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The layers asked for, at every piece, (n, L, D), and which pieces are real, (n, L)."""
+        """Return the selected layers at every token, (n, L, D), and the mask of real tokens, (n, L)."""
         if self.layers == "last":
             return super().hidden(batch)
         output, real = self.run_model(batch, output_hidden_states=True)
-        return torch.stack(output.hidden_states[1:][-LAYERS:]).sum(0), real  # the first is what the layers were given
+        return torch.stack(output.hidden_states[1:][-LAYERS:]).sum(0), real  # entry 0 is the input of the layers
 
 
 def means(states: Tensor, first: Tensor, count: Tensor) -> Tensor:
-    """Average rows `first` to `first + count - 1` of the states, for each word."""
+    """Return the mean of rows `first` to `first + count - 1` of the states for each word."""
     word = torch.repeat_interleave(torch.arange(len(first), device=first.device), count)
     behind = torch.arange(len(word), device=first.device) - (count.cumsum(0) - count)[word]
     total = states.new_zeros(len(first), states.shape[1]).index_add(0, word, states[first[word] + behind])
@@ -118,14 +117,14 @@ def means(states: Tensor, first: Tensor, count: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WordWindows:
-    """What a model reads, and where in it the words are."""
+    """Windows of sentences that a model reads, and the positions of the words in them."""
 
-    pieces: Ragged  # of each window, with what the tokenizer puts before and behind a text
-    windows: IntArray  # (n + 1,) which windows are whose
-    words: IntArray  # (n + 1,) which words are whose
-    window: IntArray  # (n_words,) where a word is read
-    first: IntArray  # (n_words,) where in its window it begins
-    count: IntArray  # (n_words,) how many of its pieces the window has
+    pieces: Ragged  # tokens of each window, with special tokens
+    windows: IntArray  # (n + 1,) boundaries of the windows of each sentence
+    words: IntArray  # (n + 1,) boundaries of the words of each sentence
+    window: IntArray  # (n_words,) window in which a word is read
+    first: IntArray  # (n_words,) its first token in the window
+    count: IntArray  # (n_words,) number of its tokens in the window
 
     def __len__(self) -> int:
         """Count the sentences."""
@@ -133,15 +132,15 @@ class WordWindows:
 
     @property
     def lengths(self) -> IntArray:
-        """Pieces of each sentence, in all its windows."""
+        """Number of tokens of each sentence, over all its windows."""
         return np.diff(self.pieces.offsets[self.windows])
 
 
 def word_windows(spelling: Spelling, room: int, before: list[int], behind: list[int], fill: int) -> WordWindows:
-    """Cut sentences of more than `room` pieces into windows that overlap by half; no word is lost.
+    """Split sentences of more than `room` tokens into windows that overlap by half.
 
-    A word is read in the window in which the nearer edge is farthest from it. Only of a word that is itself longer than
-    half a window the end may be missing. What would be a window of nothing at all holds `fill`.
+    A word is read in the window in which it is farthest from the nearer edge. Only a word longer than half a window may
+    lose its end. An empty window holds the token `fill`.
     """
     rows: list[list[int]] = []
     counts = np.ones(len(spelling.pieces), np.int64)
@@ -149,7 +148,7 @@ def word_windows(spelling: Spelling, room: int, before: list[int], behind: list[
     owner = np.repeat(np.arange(len(spelling.pieces)), np.diff(spelling.texts))
     first = starts - spelling.pieces.offsets[owner]
     count = ends - starts
-    window = np.zeros(len(first), np.int64)  # among those of its sentence
+    window = np.zeros(len(first), np.int64)  # index within its sentence
     for n, pieces in enumerate(spelling.pieces.rows()):
         places = window_starts(len(pieces), room)
         counts[n] = len(places)
@@ -164,15 +163,15 @@ def word_windows(spelling: Spelling, room: int, before: list[int], behind: list[
 
 
 def window_starts(length: int, room: int) -> IntArray:
-    """Where windows of `room` pieces begin in a text of `length`: every half window; the last ends with the text."""
+    """Return the starts of windows of `room` tokens in a text of `length`: every half window, the last at its end."""
     last = max(0, length - room)
     return np.append(np.arange(0, last, max(1, room // 2)), last)
 
 
 def best_windows(start: IntArray, end: IntArray, places: IntArray, room: int, length: int) -> IntArray:
-    """Choose for each word (pieces `start` to `end` - 1) the window that shows most on the side where it shows less.
+    """Return for each word (tokens `start` to `end` - 1) the window with the largest context on its shorter side.
 
-    Where a window begins or ends with the text, that side shows all there is. The first piece is always in the window.
+    At the beginning or end of the text the context counts as complete. The first token is always in the window.
     """
     before = np.where(places == 0, length, start[:, None] - places)  # (n_words, n_windows)
     behind = np.where(places + room >= length, length, places + room - end[:, None])

@@ -1,4 +1,4 @@
-"""WRN-28-10, a wide residual network: 28 layers, ten times the filters of a thin one."""
+"""WRN-28-10, a wide residual network: 28 layers, widening factor 10."""
 
 from torch import Tensor, nn
 
@@ -7,17 +7,17 @@ from hyperproto.errors import ConfigError
 
 STEM = 16
 FILTERS = (160, 320, 640)
-BLOCKS = 4  # a stage: 28 layers are the stem, 3 stages of 4 blocks of 2 convolutions, and 3 shortcuts
-SMALLEST = 3  # px; of fewer, a single pixel reaches the last stage
+BLOCKS = 4  # per stage: 28 layers are the stem, 3 stages of 4 blocks of 2 convolutions, and 3 shortcuts
+SMALLEST = 3  # px; smaller images are a single pixel at the last stage
 
 
 class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
-    """Images (n, S, S) or (n, S, S, C) of bytes to 640-d vectors; 36.5 M parameters, and slow on a CPU.
+    """Zagoruyko and Komodakis, "Wide Residual Networks", 2016, table 1.
 
-    Zagoruyko and Komodakis, "Wide Residual Networks", 2016, table 1; few-shot learning knows it from Mangla et al.,
-    "Charting the Right Manifold: Manifold Mixup for Few-shot Learning" (S2M2), 2020. Batch norm and ReLU come before
-    each convolution; the second and third stage halve the image. `dropout` acts between the two convolutions of each
-    block; S2M2 has 0.5. `output = "maps"` gives what is averaged at the end, (640, H, W).
+    Images (n, S, S) or (n, S, S, C) of bytes become 640-d vectors; 36.5 M parameters, slow on a CPU. Batch norm and
+    ReLU precede each convolution; the second and third stage halve the image. `dropout` acts between the two
+    convolutions of each block (0.5 in Mangla et al., "Charting the Right Manifold: Manifold Mixup for Few-shot
+    Learning", S2M2, 2020). `output = "maps"` returns the last feature map (640, H, W) instead of its mean.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
         frozen: bool = False,
     ) -> None:
         if size < SMALLEST:
-            raise ConfigError(f"wrn28_10: images of {size} px are one pixel too early; use at least {SMALLEST} px")
+            raise ConfigError(f"wrn28_10: images of {size} px are too small; use at least {SMALLEST} px")
         if not 0 <= dropout < 1:
             raise ConfigError(f"wrn28_10: dropout {dropout} must be at least 0 and below 1, such as 0.5")
         layers: list[nn.Module] = [conv(channels, STEM, 3)]
@@ -44,13 +44,13 @@ class WRN28_10(ResidualNet):  # noqa: N801 # its name in every paper
 
 
 class _Block(nn.Module):
-    """Two convolutions beside a shortcut: of the input itself, or, where the width changes, of the activated input."""
+    """Two convolutions and a shortcut: the identity, or a convolution of the activated input if the width changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.activate = nn.Sequential(*_norm_relu(inputs))
         norm, relu = _norm_relu(outputs)
-        if dropout:  # within the ReLU's place: the names of weights do not depend on it
+        if dropout:  # in the place of the ReLU, so that weights keep their names
             relu = nn.Sequential(relu, nn.Dropout(dropout))
         self.residual = nn.Sequential(conv(inputs, outputs, 3, stride), norm, relu, conv(outputs, outputs, 3))
         self.shortcut = None if inputs == outputs else conv(inputs, outputs, 1, stride)

@@ -1,4 +1,4 @@
-"""Few-shot methods. One file each, a registry line each; other packages add theirs by entry point."""
+"""Few-shot methods: one file and one registry line each; other packages add theirs by entry point."""
 
 from typing import Any
 
@@ -71,14 +71,14 @@ METHODS = Registry(
 
 
 def make_method(name: str, *, feature_shape: tuple[int, ...], n_classes: int = 0, **options: Any) -> Method:
-    """Build the method called `name`."""
+    """Return a new method by registry name."""
     cls: type[Method] = METHODS.get(name)
     check_options("method", name, cls, options)
     try:
         return cls(feature_shape=feature_shape, n_classes=n_classes, **options)
     except HyperProtoError:
         raise
-    except Exception as error:  # what torch says of sizes that do not fit
+    except Exception as error:  # errors of torch for impossible sizes
         raise ConfigError(
             f"the method {name!r} cannot be made for units of shape {feature_shape} with {options} ({error})"
         ) from error

@@ -1,4 +1,4 @@
-"""Activation to parameter: a small network from the mean activation of a class to its weights."""
+"""Act2Param: a network predicts the weights of a class from its mean activation."""
 
 from typing import Any, Literal
 
@@ -18,16 +18,15 @@ from hyperproto.regions.arrays import unit
 class Act2Param(Method):
     """Qiao et al., "Few-Shot Image Recognition by Predicting Parameters from Activations", CVPR 2018.
 
-    phi(x) = n(W2 relu(W1 n(x) + b1) + b2), n scaling to length 1, predicts the weights of a class from the mean of its
-    support; a query scores by its product with them. W1 and W2 start at the identity: on activations that are not
-    negative, the method starts as cosine prototypes. `pool="max"` takes the largest product with the weights predicted
-    from each example by itself.
+    phi(x) = n(W2 relu(W1 n(x) + b1) + b2), where n scales to length 1, predicts the weights of a class from the mean of
+    its support. The score of a query is its dot product with these weights. W1 and W2 are initialised to the identity:
+    on non-negative activations the method starts as cosine prototypes. `pool="max"` predicts weights from each example
+    separately and takes the largest product.
 
-    Training is meant for episodes of all training classes, one support example and one query each (`way = "all"`), on
-    the vectors of a frozen encoder: it learns phi alone, and no gradient reaches the encoder. With the probability
-    `mean_rate` a class is represented by the mean of all its training examples in place of its support. Temperature 1
-    is for activations as they come; on vectors of length 1 we take 0.1, and phi has the size D of any encoder (both
-    reconstructions).
+    Training uses episodes of all training classes with one support example and one query each (`way = "all"`), on
+    vectors of a frozen encoder; only phi is trained. With probability `mean_rate` a class is represented by the mean of
+    all its training examples instead of its support. Temperature 1 is for raw activations; for vectors of length 1 we
+    use 0.1. phi has the size D of the encoder. Both are reconstructions.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -52,31 +51,31 @@ class Act2Param(Method):
     class_mean: Tensor
 
     def setup(self, pool: Pool, features: Features) -> None:
-        """Encode the training data, and keep the mean of each class."""
+        """Encode the training data and store the mean of each class."""
         self.class_mean.copy_(class_means(pool, features))
 
     def phi(self, x: Tensor) -> Tensor:
-        """Weights of length 1 from activations, (..., D) each."""
+        """Predict weights of length 1 from activations, (..., D) each."""
         weights: Tensor = unit(self.second(self.first(unit(x)).relu()))
         return weights
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the product of each query with the weights of each class."""
+        """Return the product of each query with the weights of each class, (B, Q, N)."""
         return self._scores(task, None)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy over the episode's classes, some of them represented by their mean over the training data."""
+        """Return the cross entropy, with some classes represented by their mean over the training data."""
         by_mean = None
         if self.training:
             by_mean = torch.rand(task.classes.shape, device=task.query.device) < self.mean_rate  # (B, N)
         return {"cls": self.cross_entropy(self._scores(task.detached(), by_mean), task)}
 
     def param_groups(self) -> dict[str, Group]:
-        """Both layers are `head`."""
+        """Return both layers as the group `head`."""
         return {"head": Group([*self.first.parameters(), *self.second.parameters()])}
 
     def _scores(self, task: Task, by_mean: Tensor | None) -> Tensor:
-        """Scores (B, Q, N); classes where `by_mean` (B, N) holds have their mean over the training data as support."""
+        """Return scores (B, Q, N); where `by_mean` (B, N) is True, the stored mean of a class replaces its support."""
         if self.pool == "max":
             scores = self._largest(task)
             if by_mean is None:
@@ -88,7 +87,7 @@ class Act2Param(Method):
         return task.query @ self.phi(activation).mT
 
     def _largest(self, task: Task) -> Tensor:
-        """Largest product of a query with the weights of one example, over the examples of each class."""
+        """Return the largest product of a query with the weights predicted from one example of each class."""
         products = task.query @ self.phi(task.support).mT  # (B, Q, S)
         other = task.members() == 0  # (B, S, N)
         by_class = [products.masked_fill(other[:, None, :, n], -torch.inf).amax(-1) for n in range(task.way)]

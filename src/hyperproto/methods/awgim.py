@@ -1,4 +1,4 @@
-"""AWGIM: class weights generated for each query, from which both the class's and the query's code can be read again."""
+"""AWGIM: class weights generated for each query, trained to preserve information on class and query."""
 
 import math
 from typing import Any, Literal
@@ -14,23 +14,23 @@ from hyperproto.methods.parts import Dropout, in_blocks, masked_softmax
 from hyperproto.methods.task import PAD, Task
 
 NormOver = Literal["token", "episode"]
-HIDDEN = 256  # units of the generator and of the two networks that read its weights
-EPS = 1e-5  # of the norms
+HIDDEN = 256  # hidden units of the generator and of the two reconstruction networks
+EPS = 1e-5  # added to variances
 
 
 class AWGIM(Method):
     """Guo & Cheung, "Attentive Weights Generation for Few Shot Learning via Information Maximization", CVPR 2020.
 
-    Self-attention over the support gives each class a context code of `size` numbers; attention of a query to the
-    support gives the query a code of its own. A network turns each pair of codes into the weights by which that query
-    is scored against that class: their means in evaluation, a sample of a Gaussian in training. Training also has every
-    query's weights classify the support (`support_weight`), and reads the context code (`context_weight`) and the
-    query's code (`query_weight`) back from the weights: squared errors, the codes themselves held constant. It is meant
-    for the vectors of a frozen encoder, of length 1.
+    Self-attention over the support gives each class a context code of `size` coordinates; attention from a query to the
+    support gives the query an attentive code. A network maps each pair of codes to the weights that score this query
+    for this class: the mean of a Gaussian in evaluation, a sample in training. Three further loss terms: cross entropy
+    of the support under every query's weights (`support_weight`), and squared errors of reconstructing the context code
+    (`context_weight`) and the query's code (`query_weight`) from the weights, without gradients to the codes. It is
+    meant for vectors of length 1 of a frozen encoder.
 
-    `norm="token"` normalises the channels of one token, and unequal shots are masked (both reconstructions).
-    `norm="episode"` is what the released code does: over all tokens and channels of an episode at once, so that a
-    query's scores depend on the other queries of its episode.
+    `norm="token"` normalises over the channels of one token; unequal shots are masked (both are reconstructions).
+    `norm="episode"`, as in the released code, normalises over all tokens and channels of an episode, so that a query's
+    scores depend on the other queries.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
@@ -72,7 +72,7 @@ class AWGIM(Method):
         self.query_reader = _mlp(dropout, dim, HIDDEN, size)
 
     def scores(self, task: Task) -> Tensor:
-        """Score each query by the weights generated for it, (B, Q, N)."""
+        """Return the scores of each query under the weights generated for it, (B, Q, N)."""
         if self.training:
             return self._answers(task)[..., : task.way]
         context, attentive = self.codes(task)
@@ -81,7 +81,7 @@ class AWGIM(Method):
         assert isinstance(first, Tensor)
         assert isinstance(last, Tensor)
         from_context, from_query = F.linear(context, first[:, :size]), F.linear(attentive, first[:, size:])
-        read = task.query @ last[:dim]  # (B, Q, 256): q . (W h) = (q W) . h, so that no weights need be made
+        read = task.query @ last[:dim]  # (B, Q, 256): q . (W h) = (q W) . h avoids computing the weights
 
         def scores(block: Tensor) -> Tensor:
             from_query, read = block.chunk(2, -1)
@@ -91,10 +91,10 @@ class AWGIM(Method):
         return in_blocks(scores, torch.cat([from_query, read], -1), 2 * from_context[0].numel())
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the queries and of the support, and the errors of both readings."""
+        """Return the cross entropy of queries and support, and both reconstruction errors."""
         found = self._answers(task)
         labels = self.labels_of(task)
-        assert task.query_y is not None  # or `labels_of` has refused it
+        assert task.query_y is not None  # checked by `labels_of`
         queries = (task.query_y != PAD).to(found)  # (B, Q)
         support, context, query = (found[..., task.way :] * queries[..., None]).unbind(-1)
         examples = (task.support_y >= 0).sum(1, keepdim=True)  # (B, 1)
@@ -108,27 +108,27 @@ class AWGIM(Method):
         }
 
     def codes(self, task: Task) -> tuple[Tensor, Tensor]:
-        """Context codes of the classes, (B, N, d), and attentive codes of the queries, (B, Q, d)."""
+        """Return context codes of the classes, (B, N, d), and attentive codes of the queries, (B, Q, d)."""
         member = task.members()  # (B, S, N)
         share = member / member.sum(1, keepdim=True).clamp(min=1)
         real = task.support_y >= 0
         queries = torch.ones_like(task.query[..., 0], dtype=torch.bool) if task.query_y is None else task.query_y != PAD
         support, query = self.attentive_input(task.support), self.attentive_input(task.query)
         seen = self.support_attention(support, support, support, real, real)
-        value = member @ (share.mT @ seen)  # (B, S, d): each example has the mean of its class
+        value = member @ (share.mT @ seen)  # (B, S, d): the mean of each example's class
         attentive: Tensor = self.query_attention(query, support, value, real, queries)
         support = self.context_input(task.support)
         context: Tensor = share.mT @ self.context_attention(support, support, support, real, real)
         return context, attentive
 
     def param_groups(self) -> dict[str, Group]:
-        """All but the temperature is one dense group."""
+        """Return all parameters except the temperature as one group."""
         return {"head": Group([param for part in self.children() for param in part.parameters()])}
 
     def _answers(self, task: Task) -> Tensor:
-        """Of each query, (B, Q, N + 3): its scores, and three sums of its weights' errors.
+        """Return for each query its N scores and three sums of errors, (B, Q, N + 3).
 
-        The cross entropy of the support over examples, and the squared errors of both readings over classes.
+        The sums are the cross entropy over support examples, and both squared reconstruction errors over classes.
         """
         context, attentive = self.codes(task)
         member, support = task.members().mT[:, None], self.dropout(task.support)  # (B, 1, N, S), (B, S, D)
@@ -155,7 +155,7 @@ class AWGIM(Method):
 
 
 class Attention(nn.Module):
-    """Attention by several heads, then a network on each token, each added to its input and normalised."""
+    """Multi-head attention and a feed-forward network, each with a residual connection and a norm."""
 
     def __init__(self, size: int, heads: int, dropout: float, norm: NormOver) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Attention(nn.Module):
         self.mlp = _mlp(dropout, size, 2 * size, size)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor, queries: Tensor) -> Tensor:
-        """Attend from each query (B, Q, d) to the keys (B, S, d): `real` (B, S) keys, `queries` (B, Q) real ones."""
+        """Attend from queries (B, Q, d) to keys (B, S, d); `real` (B, S) and `queries` (B, Q) are their masks."""
         parts = (self.query(query), self.key(key), self.value(value))
         heads = [part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts]  # (B, heads, ., d / heads)
         alike = heads[0] @ heads[1].mT / math.sqrt(heads[0].shape[-1])
@@ -178,7 +178,7 @@ class Attention(nn.Module):
 
 
 class Norm(nn.Module):
-    """Mean 0 and variance 1 over the channels of a token, or over all real tokens and channels of an episode."""
+    """Normalisation over the channels of a token, or over all real tokens and channels of an episode."""
 
     def __init__(self, size: int, over: NormOver) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Norm(nn.Module):
         self.gain, self.shift = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        """Normalise tokens (B, T, d), of which some are real, (B, T)."""
+        """Normalise tokens (B, T, d); `real` (B, T) is the mask."""
         if self.over == "token":
             return F.layer_norm(x, x.shape[-1:], self.gain, self.shift, EPS)
         share = real[..., None] / (x.shape[-1] * real.sum(1).clamp(min=1))[:, None, None]  # (B, T, 1)
@@ -195,7 +195,7 @@ class Norm(nn.Module):
 
 
 def _mlp(dropout: float, *sizes: int) -> nn.Sequential:
-    """Dropout, then linear layers without biases, ReLU between them; Glorot's uniform weights."""
+    """Return dropout and linear layers without biases, with ReLU between them and Glorot's uniform weights."""
     parts: list[nn.Module] = [Dropout(dropout)]
     for i in range(len(sizes) - 1):
         layer = nn.Linear(sizes[i], sizes[i + 1], bias=False)

@@ -1,4 +1,4 @@
-"""The method contract: one class, one file, one registry line."""
+"""Base class of few-shot methods."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hyperproto.encoders.class_names import ClassNames
 from hyperproto.errors import ConfigError, NonFiniteError, unknown_name
 from hyperproto.methods.task import Task
 
-# What a method may promise; `hyperproto.testing.check_method` holds it to each.
+# Properties that a method may declare; `hyperproto.testing.check_method` tests each.
 TRAITS = {
     "any-way": "the number of classes may differ from training and from episode to episode",
     "any-shot": "the number of support examples may differ from training",
@@ -25,15 +25,15 @@ TRAITS = {
     "translation-free": "moving all vectors by the same amount changes no answer",
 }
 Reads = Literal["vectors", "maps", "tokens", "items"]
-LEAST_TEMPERATURE = 1e-30  # and its inverse is the largest: float32 has no room for more
+LEAST_TEMPERATURE = 1e-30  # the largest is its inverse: the range of float32
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Parameters with an optimiser of their own, `[optim.NAME]`.
+    """Parameters with a separate optimiser, `[optim.NAME]`.
 
-    A `table` has one row a class and a sparse gradient: rows that a step did not draw stay where they are. Other groups
-    are dense, and may have momentum and weight decay. An `opponent` is the second player of a game.
+    A `table` has one row a class and sparse gradients: rows of classes that a step did not draw are unchanged. Other
+    groups are dense and may have momentum and weight decay. An `opponent` is the adversary in adversarial training.
     """
 
     params: list[nn.Parameter]
@@ -42,28 +42,28 @@ class Group:
 
 
 class Method(nn.Module):
-    """Base of all methods: a subclass writes `scores`, and whatever else differs from the defaults below.
+    """Base class of methods: a subclass implements `scores`, and overrides other defaults as needed.
 
-    `method(task)` is `method.scores(task)` with the shape and the values checked.
+    `method(task)` returns `method.scores(task)` after a check of shape and values.
     """
 
-    reads: ClassVar[Reads] = "vectors"  # of the encoder: vectors, maps (C, H, W), tokens (-1, C); or the items
-    trains_on_items: ClassVar[bool] = False  # whether its loss reads the items, though its scores read units
-    token_output: ClassVar[Literal["maps", "embeddings"]] = "maps"  # which token states, for a method that reads those
-    traits: frozenset[str] = frozenset()  # what it promises; an instance may promise less than its class
-    fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms it has at evaluation, its default first
-    transforms: ClassVar[tuple[str, ...] | None] = None  # feature transforms it is defined with; None: all
-    reads_pairs: ClassVar[bool] = False  # whether its loss can be computed of `[pairs]`
-    needs_support: bool = True  # whether training episodes must have a support set
-    least_batch: int = 1  # items that `[batches]` must have
-    learns_encoder: bool = True  # False: vectors are constants to its loss, it is meant for a frozen encoder
-    needs_unlabelled: bool = False  # whether training needs items without labels, `task.unlabelled`
-    needs_names: bool = False  # whether it reads names of classes: a recipe must say which, in [names]
-    names_at_evaluation: ClassVar[bool] = True  # False: it gets names of classes in training only
-    takes_way: ClassVar[bool] = False  # whether it is told the way of training episodes, though it serves any
+    reads: ClassVar[Reads] = "vectors"  # input: vectors, maps (C, H, W), tokens (-1, C) of the encoder, or the items
+    trains_on_items: ClassVar[bool] = False  # True if the loss reads items, although scores read units
+    token_output: ClassVar[Literal["maps", "embeddings"]] = "maps"  # encoder output for `reads = "tokens"`
+    traits: frozenset[str] = frozenset()  # declared properties, see TRAITS; an instance may have fewer than its class
+    fits: ClassVar[tuple[str, ...]] = ("point",)  # closed forms at evaluation, the default first
+    transforms: ClassVar[tuple[str, ...] | None] = None  # allowed feature transforms; None: all
+    reads_pairs: ClassVar[bool] = False  # True if the loss accepts `[pairs]`
+    needs_support: bool = True  # True if training episodes must have a support set
+    least_batch: int = 1  # smallest size of `[batches]`
+    learns_encoder: bool = True  # False: no gradient reaches the encoder, which should be frozen
+    needs_unlabelled: bool = False  # True if training needs unlabelled items, `task.unlabelled`
+    needs_names: bool = False  # True if it needs class names: a recipe must have [names]
+    names_at_evaluation: ClassVar[bool] = True  # False: class names are used in training only
+    takes_way: ClassVar[bool] = False  # True if the constructor gets the way of training episodes
     start_temperature: ClassVar[float] = 1.0
-    starts: ClassVar[dict[str, str]] = {"temperature": "log_temperature"}  # options that say where a parameter begins
-    decision: ClassVar[dict[str, Any]] = {}  # options of the decision that the method is published with
+    starts: ClassVar[dict[str, str]] = {"temperature": "log_temperature"}  # initial values of parameters
+    decision: ClassVar[dict[str, Any]] = {}  # options of the published decision rule
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class Method(nn.Module):
         temperature: float | None = None,
         learn_temperature: bool = False,
     ) -> None:
-        """Create every parameter, for `n_classes` training classes (0 where nothing is trained).
+        """Create all parameters for `n_classes` training classes (0 if nothing is trained).
 
-        `way` and `shot` are those of the training episodes, for a method whose parameters depend on them.
+        `way` and `shot` of the training episodes are for methods whose parameters depend on them.
         """
         super().__init__()
         self._check_shape(feature_shape)
@@ -99,45 +99,45 @@ class Method(nn.Module):
         return frozenset()
 
     def setup(self, pool: Pool, features: Features) -> None:
-        """Fill the parameters from training data before the first step; never create any."""
+        """Initialise parameters from training data before the first step; must not create any."""
 
     def read_pool(self, pool: Pool, names: ClassNames | None) -> None:
-        """Look at a pool, and at the names of its classes if a recipe has them, before its episodes are scored.
+        """Read a pool, and its class names if a recipe has them, before its episodes are scored.
 
-        Training calls it before every step, since validation shows the method another pool in between.
+        Training calls this before every step, because validation uses another pool in between.
         """
 
     def scores(self, task: Task) -> Tensor:
-        """Score every query against every class, (B, Q, N), higher is better."""
+        """Return the score of every query for every class, (B, Q, N); higher is better."""
         raise NotImplementedError
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Return the parts of the training loss by name; their sum is minimised."""
+        """Return the terms of the training loss by name; their sum is minimised."""
         return {"cls": self.cross_entropy(self(task), task)}
 
     def opponent_loss(self, task: Task) -> dict[str, Tensor]:
-        """Return the parts of the second player's loss, for its groups (`Group.opponent`); vectors are constants."""
+        """Return the loss terms of the adversary, for groups with `Group.opponent`; vectors get no gradient."""
         return {}
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor | None:
-        """Score each query for "none of these", (B, Q), higher is likelier; None: as the decision does."""
+        """Return a score for "none of these", (B, Q), higher is more likely; None: the decision computes one."""
         return None
 
     def param_groups(self) -> dict[str, Group]:
-        """Parameters with an optimiser of their own, by the name of its section `[optim.NAME]`."""
+        """Return parameters with a separate optimiser by the name of its section `[optim.NAME]`."""
         return {}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Name what is worth watching during training."""
+        """Return numbers to log during training."""
         return {}
 
     def forward(self, task: Task) -> Tensor:
-        """Return `scores(task)`, checked: a wrong shape would otherwise be broadcast into wrong answers."""
+        """Return `scores(task)` after a check of shape and values; wrong shapes would broadcast silently."""
         try:
             scores = self.scores(task)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined] # of matrices that hold NaN or infinity
             raise NonFiniteError(
-                f"{type(self).__name__}.scores cannot be computed of these vectors ({error})"
+                f"{type(self).__name__}.scores cannot be computed for these vectors ({error})"
             ) from None
         shape = *task.query.shape[:2], task.way
         if scores.shape != shape:
@@ -145,33 +145,33 @@ class Method(nn.Module):
                 f"{type(self).__name__}.scores returned shape {tuple(scores.shape)}; {shape} was expected: "
                 "(episodes, queries, classes)"
             )
-        if not self.training and scores.isnan().any():  # in training the loss tells
+        if not self.training and scores.isnan().any():  # in training the loss is checked
             name = type(self).__name__
-            raise NonFiniteError(f"{name}.scores returned NaN for some queries; see its inputs and options")
+            raise NonFiniteError(f"{name}.scores returned NaN for some queries; check its inputs and options")
         return scores
 
     def logits(self, scores: Tensor) -> Tensor:
-        """Scores at this method's temperature: their softmax is over the episode's classes, eq. 4."""
+        """Divide scores by the temperature; their softmax over the episode's classes is eq. 4."""
         return scores / self.log_temperature.exp()
 
     def cross_entropy(self, scores: Tensor, task: Task) -> Tensor:
-        """Softmax over the episode's classes, eq. 4-5, at this method's temperature."""
+        """Return the mean cross entropy over the episode's classes, eq. 4-5."""
         return F.cross_entropy(self.logits(scores).flatten(0, 1), self.labels_of(task).flatten(), ignore_index=-1)
 
     def labels_of(self, task: Task) -> Tensor:
-        """Local labels of the queries, (B, Q), for training: -1 where there is nothing to learn from."""
+        """Return the local labels of the queries for training, (B, Q); -1 for queries without a target."""
         if task.query_y is None:
             raise ConfigError("these episodes hide the labels of their queries; they cannot be trained on")
         return task.query_y.clamp(min=-1)
 
     def with_fit(self, fit: str) -> Self:
-        """Return the same method, sharing its parameters, with another closed form at evaluation."""
+        """Return a copy that shares all parameters but uses another closed form at evaluation."""
         twin = copy(self)
         twin.fit = self._checked(fit)
         return twin
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
-        """Refuse units of a shape that the method cannot read, and say which output of which encoder it can."""
+        """Raise a ConfigError if the method cannot read units of this shape, with advice on the encoder."""
         name, gives = type(self).__name__, "vectors" if len(shape) == 1 else "token states" if -1 in shape else "maps"
         if self.reads == "vectors" and gives != "vectors":
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""BD-CSPN: cosine prototypes, rectified by unlabelled examples."""
+"""BD-CSPN: cosine prototypes rectified by unlabelled examples."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,17 +18,17 @@ from hyperproto.regions.arrays import unit
 class BDCSPN(Cosine):
     """Liu, Song and Qin, "Prototype Rectification for Few-Shot Learning", ECCV 2020.
 
-    All vectors have length 1, and a prototype P_n is the mean of its support. Two biases of it are diminished:
+    All vectors have length 1, and a prototype P_n is the mean of its support. Two of its biases are reduced:
 
-    - Between support and queries: unlabelled examples and queries are moved by the mean of the support minus the mean
-      of the unlabelled examples. The support's is the mean of the class means, so that a class with many examples does
-      not pull the others to it; at equal shots both are the same.
-    - Within a class: each unlabelled example goes to the class of the largest cosine; the `top` of each class with the
-      largest cosines (fewer where there are fewer) join its support. The new prototype is the mean of these rows x,
-      weighted by the softmax over them of `scale cos(x, P_n)`.
+    - Cross-class bias: unlabelled examples and queries are shifted by the mean of the support minus the mean of the
+      unlabelled examples. The mean of the support is that of the class means, so that classes with more examples have
+      no larger weight; at equal shots there is no difference.
+    - Intra-class bias: each unlabelled example is assigned to the class of the largest cosine, and up to `top` examples
+      of each class with the largest cosines join its support. The new prototype is the mean of these rows x, weighted
+      by the softmax over them of `scale cos(x, P_n)`.
 
-    A query's score is its cosine with the new prototype. In the paper the unlabelled examples are the queries. Without
-    unlabelled examples it is `cosine` on vectors of length 1.
+    The score of a query is its cosine with the new prototype. In the paper the unlabelled examples are the queries.
+    Without unlabelled examples the method is `cosine` on vectors of length 1.
     """
 
     uses_evidence = frozenset({"unlabelled"})
@@ -42,7 +42,7 @@ class BDCSPN(Cosine):
         self.scale, self.top = scale, top
 
     def scores(self, task: Task) -> Tensor:
-        """Cosine of each moved query with each rectified prototype."""
+        """Return the cosine of each shifted query with each rectified prototype, (B, Q, N)."""
         task = replace(task, support=unit(task.support))
         if task.unlabelled is None or not task.unlabelled.shape[1]:
             return super().scores(task)
@@ -55,7 +55,7 @@ class BDCSPN(Cosine):
         return cosine
 
     def _rectified(self, stats: ClassStatistics, rows: Tensor) -> Tensor:
-        """The prototypes (B, N, D) of support and moved unlabelled rows (B, U, D)."""
+        """Return prototypes (B, N, D) of the support and shifted unlabelled rows (B, U, D)."""
         there = (stats.count > 0)[:, None]  # (B, 1, N)
         near = (unit(rows) @ unit(stats.mean).mT).masked_fill(~there, -torch.inf)  # (B, U, N)
         classes = torch.arange(near.shape[-1], device=near.device)

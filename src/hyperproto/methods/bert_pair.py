@@ -1,4 +1,4 @@
-"""BERT-pair: a language model reads a support sentence and a query as one text, and says whether they are alike."""
+"""BERT-pair: a language model reads a support sentence and a query as one text and compares their relations."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -18,22 +18,23 @@ from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
 from hyperproto.methods.task import PAD, Task, TaskItems
 
-BLOCK = 32  # pairs, of like length, that the encoder reads at once
-MOST_KNOWN = 4_000_000  # pairs that an evaluation remembers, 16 bytes each
+BLOCK = 32  # pairs of similar length in a forward pass
+MOST_CACHED = 4_000_000  # pairs that an evaluation caches, 16 bytes each
 
 
 class BertPair(Method):
     """Gao et al., "FewRel 2.0: Towards More Challenging Few-Shot Relation Classification", EMNLP-IJCNLP 2019.
 
-    Each support sentence and each query are one input, support first. The last layer's state at its first piece goes
-    through a dense layer with tanh (the checkpoint's pooler, where it has one), `dropout` and a layer with two outputs:
-    not the same relation, and the same. A class scores the mean of the second over its examples; "none of these"
-    scores the least mean of the first over classes, and is one class more in the loss, drawn or not.
+    Each pair of a support sentence and a query is one input, support first. The last layer's state at the first token
+    passes a dense layer with tanh (the checkpoint's pooler, if it has one), `dropout` and a layer with two outputs:
+    different relation, and same relation. The score of a class is the mean of the second output over its examples. The
+    score of "none of these" is the minimum over classes of the mean of the first output; it is always an additional
+    class in the loss.
 
-    It needs a text transformer that gives the state at the first piece: `relation-transformer` with
-    `representation = "pooled"`. The toolkit's code cuts pairs at 128 pieces, which removes entities of the query; here
-    `max_length` is that of each sentence, and cutting keeps its head and tail. An evaluation remembers the pairs it has
-    read as long as weights and pool stay as they are.
+    It needs a text transformer that returns the state at the first token: `relation-transformer` with
+    `representation = "pooled"`. The toolkit's code cuts pairs at 128 tokens, which may remove entities of the query;
+    here `max_length` applies to each sentence, and cutting keeps head and tail. An evaluation caches the outputs of
+    pairs as long as weights and pool are unchanged.
     """
 
     reads: ClassVar = "items"
@@ -53,11 +54,11 @@ class BertPair(Method):
         self.classifier = nn.Linear(size, 2)
         nn.init.normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
-        self._known = KnownPairs()
+        self._cached = PairCache()
         self._doubts: WeakKeyDictionary[Task, Tensor] = WeakKeyDictionary()
 
     def setup(self, pool: Pool, features: Features) -> None:
-        """Take the checkpoint's pooler, where it has one of that size."""
+        """Copy the checkpoint's pooler, if it has one of that size."""
         found = getattr(features.encoder, "representation", "pooled")
         if found != "pooled":
             raise ConfigError(
@@ -71,41 +72,41 @@ class BertPair(Method):
                 self.pooler.bias.copy_(own[1])
 
     def scores(self, task: Task) -> Tensor:
-        """Mean over the examples of a class of how much the query is of the same relation."""
+        """Return the mean output "same relation" over the examples of each class, (B, Q, N)."""
         same, nota = self.scores_and_nota(task)
         if not self.training:
             self._doubts[task] = nota - same.amax(-1)
         return same
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """Score of "none of these" minus that of the best class; of the forward that made the scores."""
+        """Return the score of "none of these" minus that of the best class, (B, Q), from the same forward pass."""
         if task in self._doubts:
             return self._doubts[task]
         same, nota = self.scores_and_nota(task)
         return nota - same.amax(-1)
 
     def scores_and_nota(self, task: Task) -> tuple[Tensor, Tensor]:
-        """Scores of the classes (B, Q, N), and of "none of these", (B, Q)."""
+        """Return the scores of the classes (B, Q, N) and of "none of these", (B, Q)."""
         outputs = self._outputs(task)  # (B, Q, S, 2)
         share = task.members().to(outputs) / task.counts()[:, None].clamp(min=1)  # (B, S, N)
         other, same = torch.einsum("bqso,bsn->obqn", outputs, share)
         return same, other.amin(-1)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy over the classes and "none of these", which is right for queries of no class."""
+        """Return the cross entropy over the classes and "none of these", the target of out-of-class queries."""
         same, nota = self.scores_and_nota(task)
-        self.labels_of(task)  # says where they are hidden
+        self.labels_of(task)  # raises an error if labels are hidden
         assert task.query_y is not None
         labels = task.query_y.where(task.query_y != -1, task.way)
         logits = self.logits(torch.cat([same, nota[..., None]], -1))
         return {"cls": F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=PAD)}
 
     def param_groups(self) -> dict[str, Group]:
-        """What follows the language model."""
+        """Return the layers after the language model as one group."""
         return {"head": Group([*self.pooler.parameters(), *self.classifier.parameters()])}
 
     def _outputs(self, task: Task) -> Tensor:
-        """The two outputs for every query and support sentence of an episode, (B, Q, S, 2); 0 for padding."""
+        """Return the two outputs for every query and support sentence, (B, Q, S, 2); 0 for padding."""
         items = task.items
         if items is None:
             raise ConfigError("BertPair reads the sentences themselves: the task has no items")
@@ -115,8 +116,8 @@ class BertPair(Method):
         grids = [np.meshgrid(query, support, indexing="ij") for query, support in episodes]  # each (Q, S)
         first = np.concatenate([support.ravel() for _, support in grids])
         second = np.concatenate([query.ravel() for query, _ in grids])
-        remembers = not self.training and not torch.is_grad_enabled()
-        found = self._remembered(items, first, second) if remembers else self._read(items, first, second)  # (pairs, 2)
+        caches = not self.training and not torch.is_grad_enabled()
+        found = self._from_cache(items, first, second) if caches else self._read(items, first, second)  # (pairs, 2)
         outputs = found.new_zeros(*task.query.shape[:2], task.support.shape[1], 2)
         start = 0
         for b, (query, _) in enumerate(grids):
@@ -125,20 +126,20 @@ class BertPair(Method):
             start += query.size
         return outputs
 
-    def _remembered(self, items: TaskItems, first: IntArray, second: IntArray) -> Tensor:
-        """As `_read`, reading only pairs that are not known yet, each once."""
-        self._known.forget_unless(items, [*items.features.encoder.parameters(), *self.parameters()])
+    def _from_cache(self, items: TaskItems, first: IntArray, second: IntArray) -> Tensor:
+        """Return the outputs of pairs as `_read` does, from the cache if possible."""
+        self._cached.forget_unless(items, [*items.features.encoder.parameters(), *self.parameters()])
         keys, places = np.unique(first * len(items.offsets) + second, return_inverse=True)
-        values, known = self._known.look_up(keys)
-        if not known.all():
-            new = keys[~known]
+        values, found_in_cache = self._cached.look_up(keys)
+        if not found_in_cache.all():
+            new = keys[~found_in_cache]
             read = self._read(items, new // len(items.offsets), new % len(items.offsets))
-            values[~known] = read.cpu().numpy()
-            self._known.add(new, values[~known])
+            values[~found_in_cache] = read.cpu().numpy()
+            self._cached.add(new, values[~found_in_cache])
         return torch.from_numpy(values[places]).to(self.classifier.weight.device)
 
     def _read(self, items: TaskItems, first: IntArray, second: IntArray) -> Tensor:
-        """Let the encoder read pairs, blocks of like length one after another: (pairs, 2)."""
+        """Encode pairs in blocks of similar length, and return their outputs (pairs, 2)."""
         lengths = items.features.encoder.lengths(items.prepared)
         together = np.zeros(len(first)) if lengths is None else lengths[first] + lengths[second]
         order = np.argsort(together, kind="stable")
@@ -154,8 +155,8 @@ class BertPair(Method):
         return torch.cat([block for block in found if isinstance(block, Tensor)])[torch.from_numpy(np.argsort(order))]
 
 
-class KnownPairs:
-    """Outputs of the pairs that an evaluation has read, as long as neither the pool nor a weight changes."""
+class PairCache:
+    """Cached outputs of pairs, valid as long as the pool and the weights are unchanged."""
 
     def __init__(self) -> None:
         self.keys: IntArray = np.zeros(0, np.int64)  # ascending
@@ -164,22 +165,22 @@ class KnownPairs:
         self.weights: list[tuple[int, int]] = []
 
     def forget_unless(self, items: TaskItems, weights: Iterable[nn.Parameter]) -> None:
-        """Begin anew where the sentences or any of the weights are others than before."""
+        """Clear the cache if the sentences or any weights have changed."""
         stamps = [(weight.data_ptr(), weight._version) for weight in weights]
         if self.prepared is not items.prepared or self.weights != stamps:
             self.keys, self.values = self.keys[:0], self.values[:0]
             self.prepared, self.weights = items.prepared, stamps
 
     def look_up(self, keys: IntArray) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Outputs of some pairs (n, 2), and which of them are known."""
+        """Return outputs of pairs (n, 2), and a mask of those in the cache."""
         values = np.zeros((len(keys), 2), np.float32)
         places = np.searchsorted(self.keys, keys)
-        known = np.append(self.keys, -1)[places] == keys
-        values[known] = self.values[places[known]]
-        return values, known
+        found_in_cache = np.append(self.keys, -1)[places] == keys
+        values[found_in_cache] = self.values[places[found_in_cache]]
+        return values, found_in_cache
 
     def add(self, keys: IntArray, values: NDArray[np.float32]) -> None:
-        """Keep pairs that are not known yet, as long as there is room."""
-        if len(self.keys) + len(keys) <= MOST_KNOWN:
+        """Add new pairs while there is room."""
+        if len(self.keys) + len(keys) <= MOST_CACHED:
             places = np.searchsorted(self.keys, keys)
             self.keys, self.values = np.insert(self.keys, places, keys), np.insert(self.values, places, values, axis=0)

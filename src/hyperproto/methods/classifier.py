@@ -1,4 +1,4 @@
-"""Whole-classification, one linear layer over all training classes: the pre-training stage, and a baseline."""
+"""Classifier over all training classes: a baseline, and the pre-training stage of other methods."""
 
 import math
 from typing import Any, Literal
@@ -16,15 +16,16 @@ from hyperproto.regions.arrays import unit
 
 
 class Classifier(Cosine):
-    """Cross entropy over all training classes at once; unseen classes are scored by cosine prototypes.
+    """Chen et al., "Meta-Baseline", 2021 (there: Classifier-Baseline).
 
-    Chen et al., "Meta-Baseline", 2021 (there: Classifier-Baseline) with `head="linear"`; `head="cosine"` compares
-    directions, as Baseline++ does (Chen et al., "A Closer Look at Few-shot Classification", 2019). `class_norm=True`
-    multiplies the cosine with each class by a number that it learns, weight normalisation, as released with Baseline++.
-    It takes `[batches]` of items, or episodes, whose support it ignores.
+    Training minimises the cross entropy of one layer over all training classes; new classes are scored by cosine
+    prototypes. `head="linear"` is Classifier-Baseline; `head="cosine"` compares directions, as Baseline++ (Chen et al.,
+    "A Closer Look at Few-shot Classification", 2019). `class_norm=True` multiplies the cosine of each class by a
+    learned number (weight normalisation), as in the released code of Baseline++. Training uses `[batches]` of items, or
+    the queries of episodes.
     """
 
-    needs_support = False  # training looks at queries only
+    needs_support = False  # training uses queries only
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Classifier(Cosine):
 
     @torch.no_grad()
     def setup(self, pool: Pool, features: Features) -> None:
-        """Start the layer at random, as torch's own linear layers do."""
+        """Initialise the layer at random, like torch's linear layers."""
         random = torch.Generator().manual_seed(torch.initial_seed() % 2**63)  # the run's seed
         bound = 1 / math.sqrt(math.prod(self.feature_shape))
         self.weight.copy_(torch.empty(self.weight.shape).uniform_(-bound, bound, generator=random))
@@ -61,19 +62,19 @@ class Classifier(Cosine):
             self.norm.copy_(self.weight.norm(dim=-1))
 
     def class_logits(self, x: Tensor) -> Tensor:
-        """Score vectors against every training class, (..., n_classes)."""
+        """Return the logits of vectors for all training classes, (..., n_classes)."""
         scores = F.linear(x, self.weight, self.bias) if self.head == "linear" else F.linear(unit(x), unit(self.weight))
         return self.logits(scores * self.norm if self.class_norm else scores)
 
     def targets(self, task: Task) -> Tensor:
-        """The queries' labels in the pool, (B, Q); -1 where there is none to learn."""
+        """Return the labels of the queries in the pool, (B, Q); -1 for queries without a target."""
         labels = self.labels_of(task)
         return task.classes.gather(1, labels.clamp(min=0)).masked_fill(labels < 0, -1)
 
     def class_loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Mean cross entropy of those of (n, n_classes) that have a target (n,)."""
+        """Return the mean cross entropy of logits (n, n_classes) over rows with a target (n,) >= 0."""
         return F.cross_entropy(logits, target, ignore_index=-1, label_smoothing=self.label_smoothing)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the queries over all training classes, not only the episode's."""
+        """Return the cross entropy of the queries over all training classes."""
         return {"cls": self.class_loss(self.class_logits(task.query).flatten(0, 1), self.targets(task).flatten())}

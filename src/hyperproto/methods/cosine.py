@@ -1,4 +1,4 @@
-"""Cosine prototypes: the strong simple baseline."""
+"""Cosine prototypes."""
 
 from torch import Tensor
 
@@ -9,20 +9,20 @@ from hyperproto.regions.arrays import unit
 
 
 class Cosine(Method):
-    """The cosine of the angle between a query and the mean of a class's support, at temperature 0.1 in training.
+    """Gidaris & Komodakis 2018; Chen et al., "Meta-Baseline", 2021.
 
-    Gidaris & Komodakis 2018; Chen et al., "Meta-Baseline", 2021.
+    The score is the cosine of a query and the mean of a class's support, at temperature 0.1 in training.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
     start_temperature = 0.1
 
     def scores(self, task: Task) -> Tensor:
-        """Cosine of each query with each mean."""
+        """Return the cosine of each query with each class mean, (B, Q, N)."""
         center = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         cosine: Tensor = unit(task.query) @ unit(center).mT
         return cosine
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """Minus the largest cosine. It has a meaning of its own, and tells more than its softmax at any temperature."""
+        """Return minus the largest cosine, a better novelty score than the softmax at any temperature."""
         return -scores.amax(-1)

@@ -1,4 +1,4 @@
-"""CovaMNet: a class is the covariance of its local descriptors; a query is scored by how it varies along that."""
+"""CovaMNet: a class is the covariance of its local descriptors, and a query is scored by its variance under it."""
 
 from typing import Any, ClassVar, Literal
 
@@ -11,22 +11,22 @@ from hyperproto.methods.base import Method
 from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import Task
 
-FLOOR = 1e-12  # least norm that descriptors or channels are divided by
+FLOOR = 1e-12  # lower bound of norms before division
 
 
 class CovaMNet(Method):
     """Li et al., "Distribution Consistency Based Covariance Metric Networks for Few-Shot Learning", AAAI 2019.
 
-    A map (C, H, W) is P = H W local descriptors of C numbers. Sigma_n is the covariance of the descriptors of all
-    support maps of class n about their common mean, with divisor K_n P - 1. A query's descriptors x_p are scaled, and
-    the score is the sum over p of w_p x_p' Sigma_n x_p, with one learned weight for each position.
+    A map (C, H, W) has P = H W local descriptors of size C. Sigma_n is the covariance of the descriptors of all support
+    maps of class n about their common mean, with divisor K_n P - 1. A query's descriptors x_p are scaled, and the score
+    is the sum over p of w_p x_p' Sigma_n x_p, with a learned weight for each position.
 
-    `normalise="channel"` divides each channel of a query by its norm over positions (the released code), "descriptor"
-    each x_p by its own, "none" nothing. In training `dropout` drops terms of the sum. Classes that differ in the mean
-    of their descriptors only, and not in how these vary, score alike.
+    `normalise="channel"` divides each channel of a query by its norm over positions (as in the released code),
+    "descriptor" each x_p by its norm, "none" nothing. In training `dropout` drops terms of the sum. Classes whose
+    descriptors differ only in the mean have equal scores.
 
-    Ours: w starts at 1 and the temperature at C, learned. The released leaky ReLU is left out, since no term is
-    negative; so is LibFewShot's centring of queries, which is another method.
+    Our choices: w starts at 1 and the learned temperature at C. The leaky ReLU of the released code is omitted, since
+    no term is negative, and so is LibFewShot's centring of queries.
     """
 
     reads: ClassVar = "maps"
@@ -53,11 +53,11 @@ class CovaMNet(Method):
 
     @property
     def positions(self) -> int:
-        """P, the number of local descriptors of a map."""
+        """Number P of local descriptors of a map."""
         return torch.Size(self.feature_shape[1:]).numel()
 
     def scores(self, task: Task) -> Tensor:
-        """Sum over positions of w_p x_p' Sigma_n x_p; while nothing is dropped as <Sigma_n, X diag(w) X'>."""
+        """Return the sum over positions of w_p x_p' Sigma_n x_p, (B, Q, N): <Sigma_n, X diag(w) X'> without dropout."""
         if task.query.shape[2:] != self.feature_shape:
             raise ConfigError(
                 f"CovaMNet was made for maps of shape {self.feature_shape}, but these are of shape "
@@ -70,7 +70,7 @@ class CovaMNet(Method):
 
         def plain(query: Tensor) -> Tensor:
             x = self.descriptors(query)
-            return (self.weight * x @ x.mT).flatten(2) @ covariance.flatten(2).mT  # (B, Q, N), once for all classes
+            return (self.weight * x @ x.mT).flatten(2) @ covariance.flatten(2).mT  # (B, Q, N)
 
         channels = covariance.shape[-1]
         if self.training and self.dropout:
@@ -78,7 +78,7 @@ class CovaMNet(Method):
         return in_blocks(plain, task.query, channels * (channels + 2 * self.positions))
 
     def covariances(self, task: Task) -> Tensor:
-        """Sigma, (B, N, C, C): scatter of the support's descriptors about the mean of their class, over K_n P - 1."""
+        """Return Sigma, (B, N, C, C): scatter of the support's descriptors about the class mean over K_n P - 1."""
         counts = task.counts()  # (B, N)
         if bool((counts * self.positions < 2).any()):
             raise ConfigError(
@@ -93,14 +93,14 @@ class CovaMNet(Method):
         return (scatter / (size - 1)).view(*counts.shape, x.shape[2], x.shape[2])
 
     def descriptors(self, query: Tensor) -> Tensor:
-        """Scaled local descriptors of queries, (B, Q, C, P)."""
+        """Return the scaled local descriptors of queries, (B, Q, C, P)."""
         x = query.flatten(3)
         if self.normalise == "none":
             return x
         return F.normalize(x, dim=-1 if self.normalise == "channel" else -2, eps=FLOOR)
 
     def similarities(self, covariance: Tensor, query: Tensor) -> Tensor:
-        """x_p' Sigma_n x_p for each query and class, (B, Q, N, P)."""
+        """Return x_p' Sigma_n x_p for each query and class, (B, Q, N, P)."""
         x = self.descriptors(query)
         along = torch.einsum("bncd,bqdp->bqncp", covariance, x)
         return (along * x[:, :, None]).sum(-2)

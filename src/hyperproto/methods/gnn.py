@@ -1,4 +1,4 @@
-"""GNN: one graph per query, whose edges are learned and carry the labels of the support to the query."""
+"""GNN: one graph per query, with learned edges that propagate labels from the support to the query."""
 
 from functools import partial
 from typing import Any, Literal
@@ -12,23 +12,23 @@ from hyperproto.methods.parts import in_blocks, masked_softmax
 from hyperproto.methods.task import PAD, Task
 
 Norm = Literal["layer", "batch"]
-EDGE_WIDTHS = (192, 192, 96, 96)  # hidden layers of an edge's network
-NODE_WIDTH = 48  # channels that a graph convolution adds
-LAYERS = 2  # graph convolutions before the read-out
+EDGE_WIDTHS = (192, 192, 96, 96)  # hidden layers of the edge network
+NODE_WIDTH = 48  # channels added by a graph convolution
+LAYERS = 2  # number of graph convolutions before the last one
 
 
 class GNN(Method):
     """Garcia & Bruna, "Few-Shot Learning with Graph Neural Networks", ICLR 2018.
 
-    The support examples and one query are the nodes of a complete graph; a node is a vector and its label, one-hot.
-    A network turns |z_u - z_v| into the weight of an edge, a softmax over the other nodes makes each row sum to 1, and
-    a graph convolution joins each node with the weighted mean of the others. After two of them the last one's output at
-    the query is its score of each class. It serves the number of classes that it was trained with, and any shots.
+    The support examples and one query are the nodes of a complete graph; a node is a vector and a one-hot label. A
+    network maps |z_u - z_v| to the weight of an edge, a softmax over the other nodes normalises each row, and a graph
+    convolution combines each node with the weighted mean of the others. After two of them, the output of a last one at
+    the query is its score for each class. The number of classes is fixed in training; the number of shots is not.
 
-    The label of the query is 0 in each channel (`query_label="zero"`, the released code) or 1/N ("uniform", the text).
-    Released is `norm="batch"`: statistics over all nodes and all V x V edges of a training step, each edge in both
-    directions and each node's edge to itself included. With `norm="layer"`, over the channels of one node or edge,
-    queries and episodes do not mix in training.
+    The label of the query is 0 in each channel (`query_label="zero"`, as in the released code) or 1/N ("uniform", as in
+    the paper). The released code has `norm="batch"`: statistics over all nodes and all V x V edges of a training step,
+    in both directions and with self loops. `norm="layer"` normalises over the channels of one node or edge, so that
+    queries and episodes are independent in training.
     """
 
     traits = frozenset({"any-shot", "unequal-shots"})
@@ -38,22 +38,22 @@ class GNN(Method):
     ) -> None:
         super().__init__(**options)
         if self.way is None:
-            raise ConfigError("GNN has a channel for each class of an episode: say how many there are, such as way = 5")
+            raise ConfigError("GNN has a channel for each class of an episode: give their number, such as way = 5")
         [dim] = self.feature_shape
         self.norm = norm
         self.query_label = query_label
-        self.sizes = [dim + self.way + NODE_WIDTH * layer for layer in range(LAYERS + 1)]  # of a node
+        self.sizes = [dim + self.way + NODE_WIDTH * layer for layer in range(LAYERS + 1)]  # sizes of a node
         self.edges = nn.ModuleList(_edge_network(size, norm) for size in self.sizes)
         self.nodes = nn.ModuleList(_layer(2 * size, NODE_WIDTH, norm) for size in self.sizes[:-1])
         self.readout = nn.Linear(2 * self.sizes[-1], self.way)
 
     def param_groups(self) -> dict[str, Group]:
-        """All networks are `head`."""
+        """Return all networks as the group `head`."""
         modules = (self.edges, self.nodes, self.readout)
         return {"head": Group([parameter for module in modules for parameter in module.parameters()])}
 
     def scores(self, task: Task) -> Tensor:
-        """Score episode by episode, in blocks of queries; all at once where batch norm needs all of them."""
+        """Return scores (B, Q, N), computed in blocks of queries, or at once if batch norm needs all of them."""
         if task.way != self.way:
             raise ConfigError(f"GNN was made for {self.way} classes an episode, but these have {task.way}; train it so")
         support = torch.cat([task.support, task.members()], -1)  # (B, S, F)
@@ -71,18 +71,18 @@ class GNN(Method):
         return torch.cat(found)
 
     def _graphs(self, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
-        """Score queries (B, Q, D) by a graph each, (B, Q, N); `real` says which support nodes (B, S, F) are there."""
+        """Score queries (B, Q, D) by one graph each, (B, Q, N); `real` is the mask of support nodes (B, S, F)."""
         batch, queries = query.shape[:2]
         way = self.readout.out_features
         label = 1 / way if self.query_label == "uniform" else 0.0
         query = torch.cat([query, query.new_full((batch, queries, way), label)], -1)  # (B, Q, F)
-        support = support[:, None]  # (B, 1, S, F): at first the same in every graph
+        support = support[:, None]  # (B, 1, S, F): equal in all graphs at first
         for edge, node in zip(self.edges[:-1], self.nodes, strict=True):
             shares = self.adjacency(edge, query, support, real)  # (B, Q, V, V)
             z = torch.cat([query[:, :, None], support.expand(-1, queries, -1, -1)], 2)  # (B, Q, V, F), V = S + 1
             z = torch.cat([z, node(torch.cat([z, shares @ z], -1))], -1)
             query, support = z[:, :, 0], z[:, :, 1:]
-        if self.norm == "batch" and self.training:  # its statistics need the other rows too
+        if self.norm == "batch" and self.training:  # its statistics need the other rows
             share = self.adjacency(self.edges[-1], query, support, real)[:, :, :1, 1:]  # (B, Q, 1, S)
         else:
             phi = self.edges[-1]((query[:, :, None] - support).abs())[..., 0]  # (B, Q, S): the row of the query
@@ -92,17 +92,17 @@ class GNN(Method):
         return scores
 
     def adjacency(self, edge: nn.Module, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
-        """Return the weights of the edges of each graph, (B, Q, V, V), node 0 the query.
+        """Return the edge weights of each graph, (B, Q, V, V); node 0 is the query.
 
-        Rows sum to 1, the diagonal is 0. |z_u - z_v| is symmetric: each pair of nodes is computed once, and pairs of
-        support nodes once an episode while these are the same in every graph, (B, 1, S, F). Batch norm counts each of
-        them as often as it stands in the V x V matrices of all graphs.
+        Rows sum to 1, the diagonal is 0. |z_u - z_v| is symmetric, so each pair of nodes is computed once, and pairs of
+        support nodes once an episode while they are equal in all graphs, (B, 1, S, F). Batch norm weights each by its
+        number of occurrences in the V x V matrices of all graphs.
         """
         queries, (graphs, shots) = query.shape[1], support.shape[1:3]
         u, v = torch.triu_indices(shots, shots, 1, device=support.device)
         pairs = (support[:, :, u] - support[:, :, v]).flatten(1, 2)  # (B, 1 or Q times pairs, F)
         to_query = (query[:, :, None] - support).flatten(1, 2)  # (B, Q S, F)
-        to_itself = torch.zeros_like(query[:, :1])  # (B, 1, F): the same edge for every node
+        to_itself = torch.zeros_like(query[:, :1])  # (B, 1, F): equal for all nodes
         inputs = torch.cat([pairs, to_query, to_itself], 1).abs()
         counts = [2 * queries // graphs] * pairs.shape[1] + [2] * to_query.shape[1] + [queries * (shots + 1)]
         edges = _through(edge, inputs, inputs.new_tensor(counts).expand(inputs.shape[:2]))[..., 0]
@@ -116,7 +116,7 @@ class GNN(Method):
 
 
 def _refuse_padding(task: Task) -> None:
-    """Refuse episodes of unequal size in one training step."""
+    """Raise an EpisodeError if episodes of one training step differ in size."""
     padded = [(task.support_y < 0).any(), *([] if task.query_y is None else [(task.query_y == PAD).any()])]
     if any(map(bool, padded)):
         raise ConfigError(
@@ -126,7 +126,7 @@ def _refuse_padding(task: Task) -> None:
 
 
 def _edge_network(size: int, norm: Norm) -> nn.Sequential:
-    """From |z_u - z_v|, (..., size), to one number."""
+    """Return a network from |z_u - z_v|, (..., size), to one number."""
     sizes = (size, *EDGE_WIDTHS)
     layers = [_layer(sizes[i], sizes[i + 1], norm) for i in range(len(EDGE_WIDTHS))]
     return nn.Sequential(*[part for layer in layers for part in layer], nn.Linear(sizes[-1], 1))
@@ -138,20 +138,20 @@ def _layer(inputs: int, outputs: int, norm: Norm) -> nn.Sequential:
 
 
 def _through(network: nn.Module, x: Tensor, count: Tensor) -> Tensor:
-    """Apply an edge network to x (B, E, F), whose edges stand for `count` (B, E) edges each in batch norms."""
+    """Apply an edge network to x (B, E, F); `count` (B, E) is the weight of each edge in batch norms."""
     for part in network.children():
         x = part(x, count) if isinstance(part, LastAxisBatchNorm) else part(x)
     return x
 
 
 class LastAxisBatchNorm(nn.BatchNorm1d):
-    """Batch norm of the channels of the last axis over all other axes, whose entries may count more than once."""
+    """Batch norm of the last axis over all other axes, with optional counts of entries."""
 
     running_mean: Tensor
     running_var: Tensor
 
     def forward(self, x: Tensor, count: Tensor | None = None) -> Tensor:
-        """Normalise x, (..., channels); `count` (...) says how many entries each one stands for, 1 if not given."""
+        """Normalise x (..., channels); `count` (...) is the number of entries that each represents, default 1."""
         if count is None or not self.training:
             return super().forward(x.flatten(0, -2)).view_as(x)
         rows, count = x.flatten(0, -2), count.flatten()[:, None]  # (R, C), (R, 1)

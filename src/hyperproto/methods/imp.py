@@ -1,4 +1,4 @@
-"""Infinite mixture prototypes: a class is as many clusters as its examples ask for, found anew in each episode."""
+"""Infinite mixture prototypes: each class has a number of clusters that is inferred in each episode."""
 
 from dataclasses import dataclass
 from math import log
@@ -13,45 +13,45 @@ from hyperproto.methods.parts import in_blocks, masked_softmax
 from hyperproto.methods.task import PAD, Task
 from hyperproto.regions import ClassStatistics
 
-EMPTY = 1e-3  # examples that a cluster must have to stay
-LOWEST = -1e30  # score of an answer without a cluster, in the loss: of -inf the temperature's gradient would be NaN
-NO_CLASS = -1  # the label of a cluster of unlabelled examples
+EMPTY = 1e-3  # clusters with less mass are removed
+LOWEST = -1e30  # score of a class without clusters in the loss; -inf would make the temperature's gradient NaN
+NO_CLASS = -1  # label of a cluster of unlabelled examples
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
-    """Clusters of B episodes, C places each, of which some hold none."""
+class ClusterBatch:
+    """Clusters of B episodes, padded to C each; `active` is the mask."""
 
     center: Tensor  # (B, C, D)
     label: Tensor  # (B, C) 0 to N - 1, or NO_CLASS
     active: Tensor  # (B, C) bool
 
     def of(self, label: int) -> Tensor:
-        """Which places hold a cluster of a label, (B, C)."""
+        """Return the mask of active clusters of a label, (B, C)."""
         return self.active & (self.label == label)
 
-    def added(self, center: Tensor, label: Tensor, active: Tensor) -> "Clusters":
-        """These clusters and more."""
+    def added(self, center: Tensor, label: Tensor, active: Tensor) -> "ClusterBatch":
+        """Append clusters."""
         parts = ((self.center, center), (self.label, label), (self.active, active))
-        return Clusters(*(torch.cat(pair, 1) for pair in parts))
+        return ClusterBatch(*(torch.cat(pair, 1) for pair in parts))
 
 
 class IMP(Method):
     """Allen et al., "Infinite Mixture Prototypes for Few-Shot Learning", ICML 2019.
 
-    A class starts as its mean. Each support example that is farther than a threshold from every cluster of its class
-    founds another (squared distances, in the order of the support; `rule="first"`, as released, compares with the first
-    cluster only). Examples are shared softly among the clusters of their class, and a cluster's centre is the mean of
-    its shares; `passes` times. The score of a class is that of its best cluster, `-||q - mu||^2 / (2 sigma)`. With one
-    shot this is ProtoNet at the temperature 2 sigma.
+    A class starts with one cluster at its mean. A support example whose squared distance from every cluster of its
+    class exceeds a threshold starts a new cluster (in the order of the support; `rule="first"`, as in the released
+    code, compares with the first cluster only). Examples are assigned softly to the clusters of their class, and each
+    centre becomes the weighted mean; this is done `passes` times. The score of a class is that of its best cluster,
+    `-||q - mu||^2 / (2 sigma)`. With one shot this is ProtoNet at temperature 2 sigma.
 
-    The threshold is `-2 sigma log(alpha) + D sigma log(1 + rho / sigma)`, rho the variance of the class means, or the
-    number given as `threshold`: infinity is ProtoNet, 0 nearest neighbour as sigma goes to 0. The variance `sigma` is
-    learned; the defaults are those of miniImageNet. For vectors of length 1 take `sigma = 0.05`.
+    The threshold is `-2 sigma log(alpha) + D sigma log(1 + rho / sigma)`, where rho is the variance of the class means,
+    or the option `threshold`: infinity gives ProtoNet, 0 with sigma towards 0 nearest neighbour. The variance `sigma`
+    is learned; the defaults are those for miniImageNet. For vectors of length 1 use `sigma = 0.05`.
 
-    `unlabelled=True` lets examples without labels (`[unlabelled]`) found clusters of none of the classes, with a
-    variance of their own, and join all others. In training the best of these is one more answer; scores leave it out,
-    which is ours.
+    With `unlabelled=True`, unlabelled examples (`[unlabelled]`) may join all clusters and start clusters of no class,
+    with a separate variance. In training the best of these is an additional answer. Excluding it from the scores is our
+    choice.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
@@ -78,47 +78,47 @@ class IMP(Method):
         self.log_sigma = nn.Parameter(torch.tensor(log(sigma)))
         if unlabelled:
             self.log_sigma_unlabelled = nn.Parameter(torch.tensor(log(sigma)))
-        self._counts: Tensor | None = None  # of the clusters of each class, in the last training step
+        self._counts: Tensor | None = None  # clusters of each class in the last training step
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the best cluster of each class, (B, Q, N)."""
+        """Return the score of the best cluster of each class, (B, Q, N)."""
         return self._columns(task)[..., : task.way]
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy over the classes and, with unlabelled examples, the best cluster of none of them."""
+        """Return the cross entropy over the classes and, with unlabelled examples, the best cluster of no class."""
         if self.needs_unlabelled and task.unlabelled is None:
             raise ConfigError("imp with unlabelled = true learns from items without labels; add [unlabelled]")
         if task.unlabelled is not None and not self.needs_unlabelled:
-            raise ConfigError("imp leaves [unlabelled] unread; add unlabelled = true to [method], or leave it out")
+            raise ConfigError("imp ignores [unlabelled]; add unlabelled = true to [method], or leave it out")
         return {"cls": self.cross_entropy(self._columns(task).clamp(min=LOWEST), task)}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """The variance and, of the last training step, how many clusters a class had."""
+        """Return the variance, and the mean number of clusters of a class in the last training step."""
         found: dict[str, float | list[float]] = {"sigma": float(self.log_sigma.detach().exp())}
         if self.needs_unlabelled:
             found["sigma_unlabelled"] = float(self.log_sigma_unlabelled.detach().exp())
         return found if self._counts is None else {**found, "clusters": float(self._counts.mean())}
 
-    def clusters(self, task: Task) -> Clusters:
-        """Find the clusters of each episode; gradients reach their centres through the examples, nothing else."""
+    def clusters(self, task: Task) -> ClusterBatch:
+        """Return the clusters of each episode; gradients flow through the examples into the centres only."""
         rows, labels = task.support, task.support_y  # (B, R, D), (B, R)
         if task.unlabelled is not None:
             rows = torch.cat([rows, task.unlabelled], 1)
             labels = torch.cat([labels, labels.new_full(task.unlabelled.shape[:2], NO_CLASS)], 1)
         statistics = ClassStatistics.of(task.support.detach(), task.support_y, task.way)
         classes = torch.arange(task.way, device=labels.device).expand(len(labels), -1)
-        found = Clusters(statistics.mean, classes, statistics.count > 0)
+        found = ClusterBatch(statistics.mean, classes, statistics.count > 0)
         threshold = self.threshold(found, unlabelled=task.unlabelled is not None)
         for _ in range(self.passes):
             found, shares = self.shared(found, rows, labels, threshold)  # (B, R, C)
             mass = shares.sum(1)  # (B, C)
             center = shares.mT @ rows / mass.clamp(min=EMPTY)[..., None]
-            found = Clusters(center, found.label, found.active & (mass > EMPTY))
+            found = ClusterBatch(center, found.label, found.active & (mass > EMPTY))
         return found
 
     @torch.no_grad()
-    def threshold(self, means: Clusters, *, unlabelled: bool = False) -> Tensor:
-        """The squared distance beyond which an example founds a cluster, lambda, (B,), of clusters that are classes."""
+    def threshold(self, means: ClusterBatch, *, unlabelled: bool = False) -> Tensor:
+        """Return lambda, (B,), the squared distance beyond which an example starts a cluster, from class means."""
         if self.fixed_threshold is not None:
             return means.center.new_full(means.label.shape[:1], self.fixed_threshold)
         sigma = self.log_sigma.exp()
@@ -132,10 +132,12 @@ class IMP(Method):
         return -2 * sigma * log(self.alpha) + size * sigma * (variance.mean(-1) / sigma).log1p()
 
     @torch.no_grad()
-    def shared(self, found: Clusters, rows: Tensor, labels: Tensor, threshold: Tensor) -> tuple[Clusters, Tensor]:
-        """Let rows (B, R, D) found clusters, then share each among those it may belong to, (B, R, C + R).
+    def shared(
+        self, found: ClusterBatch, rows: Tensor, labels: Tensor, threshold: Tensor
+    ) -> tuple[ClusterBatch, Tensor]:
+        """Add clusters started by rows (B, R, D), and return them with soft assignments (B, R, C + R).
 
-        A labelled row belongs to clusters of its class, an unlabelled one to any, padding to none.
+        A labelled row may belong to clusters of its class, an unlabelled one to any, padding to none.
         """
         places = found.label.shape[1]
         found = found.added(rows, labels, torch.zeros_like(labels, dtype=torch.bool))
@@ -151,7 +153,10 @@ class IMP(Method):
         return found, masked_softmax(logits, own & found.active[:, None])
 
     def _columns(self, task: Task) -> Tensor:
-        """The best cluster of each class, (B, Q, N), and of none of them where there are unlabelled examples."""
+        """Return the score of the best cluster of each class, (B, Q, N), with a last column for clusters of no class.
+
+        The last column exists only with unlabelled examples.
+        """
         task = task.centred()
         found = self.clusters(task)
         squares = (found.center**2).sum(-1)[:, None]  # (B, 1, C)
@@ -168,7 +173,7 @@ class IMP(Method):
         return in_blocks(best, task.query, 3 * found.label.shape[1])
 
     def _logits(self, distance: Tensor, label: Tensor) -> Tensor:
-        """Logarithm of a normal density at squared distances (B, R, C) of clusters, up to what all share."""
+        """Return the log density of a normal at squared distances (B, R, C), up to a shared constant."""
         if not self.needs_unlabelled:
             return -distance / (2 * self.log_sigma.exp())
         log_sigma = torch.where(label == NO_CLASS, self.log_sigma_unlabelled, self.log_sigma)[:, None]  # (B, 1, C)

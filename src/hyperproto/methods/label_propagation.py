@@ -1,4 +1,4 @@
-"""Label propagation over the graph of nearest neighbours of labelled and unlabelled examples."""
+"""Label propagation on the nearest-neighbour graph of labelled and unlabelled examples."""
 
 from math import ceil, log
 from typing import Any
@@ -13,27 +13,27 @@ from hyperproto.methods.parts import BLOCK_BYTES
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import squared_distance
 
-FEWEST_STEPS = 50  # so that labels come far, however small their share is there
-LEFT = 1e-12  # of what the steps change at first
-EQUAL = 1e-12  # of the largest square: distances that differ by less are the same
-DOUBT = 1e-6  # share of the nearest example in an answer: it decides where the graph does not
+FEWEST_STEPS = 50  # smallest number of iterations, so that labels reach distant nodes
+LEFT = 1e-12  # change relative to the first step at which iteration stops
+EQUAL = 1e-12  # distances that differ by less, relative to the largest square, count as equal
+DOUBT = 1e-6  # weight of the nearest support example in the result, which breaks ties
 
 
 class LabelPropagation(NearestNeighbour):
     """Zhou et al., "Learning with Local and Global Consistency", NIPS 2003, on nearest neighbours.
 
-    Support and unlabelled examples are the nodes of a graph without weights: two are joined if either is among the
-    nearest `neighbours` of the other (Euclidean; by cosine, for vectors of length 1), itself being the first of its
-    own. With A the graph, D its degrees, Y the labels of the support (0 for the others), labels spread by
+    Support and unlabelled examples are the nodes of an unweighted graph: two are joined if either is among the
+    `neighbours` nearest of the other (Euclidean distance), where each node is its own first neighbour. With A the
+    graph, D its degrees, and Y the labels of the support (0 for other nodes), labels spread by
 
         F = alpha S F + (1 - alpha) Y,   S = D^-1/2 A D^-1/2
 
-    to convergence, and each row of F is divided by its sum. A query takes the mean of F over its nearest neighbours
-    (Delalleau et al., "Efficient Non-Parametric Function Induction in Semi-Supervised Learning", 2005), and its score
-    is the logarithm of that. `symmetric=False` leaves the graph as it is found, with in-degrees, which is scikit-
-    learn's `LabelSpreading(kernel="knn")`. Ours: `neighbours` is at most the number of examples a class, since a larger
-    neighbourhood has no class; equally distant neighbours are all taken; the nearest support example decides ties.
-    Without unlabelled examples it is `nearest`. It learns nothing of them: a graph has no gradient.
+    until convergence, and each row of F is divided by its sum. The score of a query is the logarithm of the mean of F
+    over its nearest neighbours (Delalleau et al., "Efficient Non-Parametric Function Induction in Semi-Supervised
+    Learning", 2005). `symmetric=False` uses the directed graph with in-degrees, as scikit-learn's
+    `LabelSpreading(kernel="knn")`. Our choices: `neighbours` is at most the number of examples per class; neighbours at
+    equal distance are all used; the nearest support example breaks ties. Without unlabelled examples the method is
+    `nearest`. It cannot be trained with unlabelled examples, since the graph has no gradient.
     """
 
     uses_evidence = frozenset({"unlabelled"})
@@ -47,7 +47,7 @@ class LabelPropagation(NearestNeighbour):
         self.neighbours, self.alpha, self.symmetric = neighbours, alpha, symmetric
 
     def scores(self, task: Task) -> Tensor:
-        """Logarithm of the labels that reach each query, (B, Q, N)."""
+        """Return the logarithm of the propagated labels at each query, (B, Q, N)."""
         nearest = super().scores(task)
         if task.unlabelled is None or not task.unlabelled.shape[1]:
             return nearest
@@ -55,16 +55,16 @@ class LabelPropagation(NearestNeighbour):
         return torch.logaddexp(self.shares(task).log(), doubt).to(task.query)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of nearest neighbours."""
+        """Return the cross entropy of nearest-neighbour scores."""
         if task.unlabelled is not None:
             raise ConfigError(
-                "label-propagation cannot learn from [unlabelled]: its graph has no gradient; leave it out"
+                "label-propagation cannot be trained with [unlabelled]: its graph has no gradient; leave it out"
             )
         return super().loss(task)
 
     @torch.no_grad()
     def shares(self, task: Task) -> Tensor:
-        """The labels of each query's neighbours, (B, Q, N), which sum to 1; all 0 where no label reaches them."""
+        """Return the mean labels of each query's neighbours, (B, Q, N), with sum 1, or 0 if no label reaches them."""
         task = task.centred()
         assert task.unlabelled is not None
         rows = torch.cat([task.support, task.unlabelled], 1).double()  # (B, R, D)
@@ -77,7 +77,7 @@ class LabelPropagation(NearestNeighbour):
         return _normalised(graph @ spread.flatten(0, 1)).view(*task.query.shape[:2], task.way)
 
     def _spread(self, edges: Tensor, given: Tensor) -> Tensor:
-        """Labels of all rows, (B, R, N), from those that are given; edges (E, 3) as in `_neighbours`."""
+        """Return propagated labels of all rows, (B, R, N), from the given ones; edges (E, 3) as in `_neighbours`."""
         if self.symmetric:
             edges = torch.cat([edges, edges[:, [0, 2, 1]]])
         graph = _matrix(edges, given, given)
@@ -91,10 +91,10 @@ class LabelPropagation(NearestNeighbour):
 
 
 def _neighbours(x: Tensor, rows: Tensor, real: Tensor, count: Tensor, *, own: bool = False) -> Tensor:
-    """Find the nearest `count` (B,) of the rows (B, R, D) for each x (B, Q, D): edges (E, 3) of episode, x and row.
+    """Return the `count` (B,) nearest rows (B, R, D) of each x (B, Q, D) as edges (E, 3) of episode, x and row.
 
-    Rows that are not `real` (B, R) have no part; equally far rows all count. `own`: x are the rows, and each is the
-    first of its own neighbours, but has no edge to itself.
+    Rows that are not `real` (B, R) are excluded; rows at equal distance are all included. With `own`, x are the rows,
+    and each is its own first neighbour, but has no edge to itself.
     """
     most = int(count.max())
     slack = EQUAL * (rows.square().sum(-1) * real).amax(-1)[:, None, None]
@@ -116,7 +116,7 @@ def _neighbours(x: Tensor, rows: Tensor, real: Tensor, count: Tensor, *, own: bo
 
 
 def _matrix(edges: Tensor, x: Tensor, rows: Tensor) -> Tensor:
-    """Edges (E, 3) from x (B, Q, D) to rows (B, R, D) as one sparse matrix, (B Q, B R), for all episodes."""
+    """Return edges (E, 3) from x (B, Q, D) to rows (B, R, D) as one sparse matrix, (B Q, B R)."""
     episode, start, end = edges.T
     places = torch.stack([episode * x.shape[1] + start, episode * rows.shape[1] + end])
     shape = x.shape[0] * x.shape[1], rows.shape[0] * rows.shape[1]
@@ -128,6 +128,6 @@ def _sparse(places: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _normalised(x: Tensor) -> Tensor:
-    """Rows divided by their sums; rows of zeros stay."""
+    """Divide rows by their sums; rows of zeros are unchanged."""
     total = x.sum(-1, keepdim=True)
     return x / total.where(total > 0, 1.0)

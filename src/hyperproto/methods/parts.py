@@ -1,4 +1,4 @@
-"""Work on (B, Q, S, ...) tensors in blocks of queries, so that memory stays below a bound, forward and backward."""
+"""Functions shared by several methods: masked reductions, scoring in blocks, linear sphere scores, dropout."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,18 +12,18 @@ from hyperproto.regions import Sphere
 
 
 def masked_softmax(x: Tensor, real: Tensor, dim: int = -1) -> Tensor:
-    """Softmax over the real entries of an axis; the others get 0, and so does a row without any."""
+    """Return the softmax over the real entries of an axis; all others are 0."""
     share = x.masked_fill(~real, -torch.inf).softmax(dim)
     return share.masked_fill(~real.any(dim, keepdim=True), 0.0)
 
 
 def masked_mean(x: Tensor, real: Tensor, dim: int) -> Tensor:
-    """Mean of the real entries of an axis; 0 where there are none."""
+    """Return the mean of the real entries of an axis; 0 if there are none."""
     return x.masked_fill(~real, 0.0).sum(dim) / real.sum(dim).clamp(min=1)
 
 
 def masked_max(x: Tensor, real: Tensor, dim: int) -> Tensor:
-    """Maximum of the real entries of an axis; 0 where there are none."""
+    """Return the maximum of the real entries of an axis; 0 if there are none."""
     return x.masked_fill(~real, -torch.inf).amax(dim).masked_fill(~real.any(dim), 0.0)
 
 
@@ -33,12 +33,12 @@ BLOCK_BYTES = 32 << 20
 def in_blocks(
     score: Callable[[Tensor], Tensor], query: Tensor, values_a_query: int, *, most_bytes: int | None = None
 ) -> Tensor:
-    """Return `score(query)`, (B, Q, ...) for queries (B, Q, ...), computed for some queries at a time.
+    """Return `score(query)`, (B, Q, ...) for queries (B, Q, ...), computed in blocks of queries to bound the memory.
 
-    `values_a_query` is how many numbers `score` holds at once for one query: S times D where it compares the query with
-    every support example coordinate by coordinate. A block holds at most `most_bytes` of them (BLOCK_BYTES), but at
-    least one query of each episode. Where gradients are needed nothing of a block but its result is kept: the backward
-    pass computes it again, block by block, so that the bound holds there too. Queries must not depend on each other.
+    `values_a_query` is the number of intermediate values of `score` for one query, such as S times D. A block needs at
+    most `most_bytes` (default BLOCK_BYTES), but has at least one query of each episode. With gradients, only results
+    are kept and the backward pass recomputes each block (checkpointing), so that the bound holds there too. The score
+    of a query must not depend on other queries.
     """
     held = max(1, query.shape[0] * values_a_query * query.element_size())
     size = max(1, (BLOCK_BYTES if most_bytes is None else most_bytes) // held)
@@ -52,10 +52,10 @@ def in_blocks(
 
 
 def linear_scores(task: Task, fit: Callable[[Task], Sphere]) -> Tensor:
-    """Fit spheres to a task and score the queries, (B, Q, N).
+    """Fit spheres to a task and return scores (B, Q, N) by one matrix product.
 
-    The spheres are fitted around the support's middle, so that their weights are small however far away the origin is;
-    the queries, most of the data, need not move for that: the bias does.
+    A score is minus the measure, up to a term that all classes share. For precision, spheres are fitted to the support
+    minus its mean; the bias is shifted back, so that the queries need not be moved.
     """
     middle = task.middle()  # (B, 1, D)
     moved = replace(task, support=task.support - middle, evidence=task.evidence.shifted(middle))
@@ -64,14 +64,17 @@ def linear_scores(task: Task, fit: Callable[[Task], Sphere]) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Set coordinates to 0 with probability `rate` in training, and scale the others by 1 / (1 - rate)."""
+    """Dropout whose random numbers are faster on a CPU than those of torch.
+
+    In training, coordinates are set to 0 with probability `rate`, and the others scaled by 1 / (1 - rate).
+    """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.keep = 1 - rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop coordinates of x, with a new mask each time."""
+        """Drop coordinates of x with a new random mask."""
         if not self.training or self.keep == 1:
             return x
         return x * torch.rand_like(x).lt_(self.keep).div_(self.keep)

@@ -1,4 +1,4 @@
-"""Algorithm 1: stored regions of all training classes, learned with the encoder; closed forms for unseen ones."""
+"""Algorithm 1: stored regions of all training classes, trained with the encoder; closed forms for new classes."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -17,25 +17,25 @@ from hyperproto.methods.base import Group, Method
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 
-BATCH = 256  # items per forward of the initialisation
-WATCHED = 12  # classes whose radius `monitor` reports
+BATCH = 256  # items per forward pass of the initialisation
+WATCHED = 12  # number of classes whose radius `monitor` reports
 
 
 class StoredRegions(Method):
-    """What HyperProto's sphere, cone and Gaussian have in common. A subclass says which region it is.
+    """Base class of HyperProto with spheres, cones and Gaussians; a subclass defines the region.
 
-    In training every class of the training set has a stored radius and, with `centers="stored"`, a stored centre; both
-    start from `init_shot` random instances (eq. 3; see `random_instances`) and learn by gradient, the radius under its
-    own optimiser. `init_shot="shot"` stands for the shots of the recipe's episodes, which `resolve` fills in. Where
-    words are tagged, O has a row of its own, the last. `centers="episode"` (the paper's images) takes the mean of the
-    episode's support instead. Unseen classes get their region in closed form from their support: `fit` says which.
+    In training every training class has a stored radius and, with `centers="stored"`, a stored centre. Both are
+    initialised from `init_shot` random instances (eq. 3; see `random_instances`) and trained by gradient, the radius
+    with a separate optimiser. `init_shot="shot"` is the number of shots of the recipe's episodes. In tagging, O has the
+    last row. `centers="episode"` (the paper's images) uses the mean of the episode's support as centre instead. New
+    classes get a region in closed form from their support: `fit` selects which.
 
-    Eq. 3 gives a class of one example the radius 0. `one_shot_radius` gives it another in `fit="paper"`: a number, or
-    "learned", the mean of the learned radii (the paper's Limitations speak of a set radius there, and give none).
+    Eq. 3 gives a class of one example the radius 0. With `fit="paper"`, `one_shot_radius` replaces it: by a number, or
+    with "learned" by the mean of the trained radii. (The paper mentions a preset radius, but not its value.)
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
-    radius_name: ClassVar[str] = "bias_radius"  # what the region calls the number that is stored and learned
+    radius_name: ClassVar[str] = "bias_radius"  # attribute of the region that is stored and trained
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class StoredRegions(Method):
                 "here; evaluate a run, or give a number"
             )
         self.centers = centers
-        self.needs_support = centers == "episode"  # stored centres are trained on queries alone
+        self.needs_support = centers == "episode"  # stored centres are trained with queries only
         self.one_shot_radius = one_shot_radius
         self.init_shot = init_shot
-        self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding wants them
+        self.radius = nn.Parameter(torch.zeros(n_classes, 1))  # two axes, as F.embedding requires
         if centers == "stored":
             self.center = nn.Parameter(torch.zeros(n_classes, *feature_shape))
 
@@ -68,26 +68,26 @@ class StoredRegions(Method):
         raise NotImplementedError
 
     def evaluation_options(self) -> dict[str, Any]:
-        """Options of the closed form that count at evaluation only."""
+        """Return options of the closed form that apply at evaluation only."""
         return {}
 
     def episode_centers(self, task: Task) -> Tensor:
-        """Centres from the episode's own support, (B, N, D)."""
+        """Return centres estimated from the episode's support, (B, N, D)."""
         mean: Tensor = ClassStatistics.of(task.support, task.support_y, task.way).mean
         return mean
 
     def region(self, center: Tensor, radius: Tensor) -> Any:
-        """Make regions of stored centres and radii."""
+        """Return regions with the given centres and radii."""
         raise NotImplementedError
 
     def measure(self, region: Any, query: Tensor) -> Tensor:
-        """Measure queries against regions, (B, Q, N), lower is better."""
+        """Return the measure of queries for regions, (B, Q, N); lower is better."""
         measure: Tensor = region.measure(query)
         return measure
 
     @torch.no_grad()
     def setup(self, pool: Pool, features: Features) -> None:
-        """Initialisation phase of Algorithm 1: eq. 3 on K random instances of each training class."""
+        """Run the initialisation of Algorithm 1: eq. 3 on K random instances of each training class."""
         if self.init_shot == "shot":
             raise ConfigError('init_shot = "shot" is the number of shots of a recipe; without one, give a number')
         support, labels = random_instances(pool, features, self.init_shot)
@@ -97,27 +97,27 @@ class StoredRegions(Method):
             self.center.copy_(region.center)
 
     def scores(self, task: Task) -> Tensor:
-        """Fit unseen classes in closed form; minus the measure of each query."""
+        """Fit the classes in closed form, and return minus the measure of each query, (B, Q, N)."""
         task = self.placed(task)
         return -self.measure(self.fitted(task), task.query)
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """How far outside the nearest class in units of its extent, or as the region has it better."""
+        """Return the distance from the nearest class relative to its extent, or the region's own novelty score."""
         task = self.placed(task)
         doubt: Tensor = self.fitted(task).novelty(task.query, task.counts().to(task.query))
         return doubt
 
     def placed(self, task: Task) -> Task:
-        """Move the origin to where single precision is best, if the region does not care where it is."""
+        """Return the task with the origin at the support's mean, for precision, if the region allows it."""
         return task
 
     def fitted(self, task: Task) -> Any:
-        """Fit unseen classes in closed form."""
+        """Return regions fitted to the support in closed form."""
         region = self.closed_form(task.support, task.support_y, task.way, self.fit, **self.evaluation_options())
         return self.with_one_shot_radius(region, task)
 
     def with_one_shot_radius(self, region: Any, task: Task) -> Any:
-        """Give classes of one example the radius that `one_shot_radius` names, where that is asked for."""
+        """Return regions in which classes of one example have the radius `one_shot_radius`, if it is set."""
         if self.one_shot_radius is None or self.fit != "paper":
             return region
         given = self.radius.detach().mean() if self.one_shot_radius == "learned" else self.one_shot_radius
@@ -125,22 +125,22 @@ class StoredRegions(Method):
         return replace(region, **{self.radius_name: torch.where(task.counts() == 1, given, radius)})
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Learning phase of Algorithm 1: queries against the stored regions of the episode's classes."""
+        """Return the loss of Algorithm 1: cross entropy of queries for the stored regions of the classes."""
         return {"cls": self.cross_entropy(-self.measure(self.stored_regions(task), task.query), task)}
 
     def stored_regions(self, task: Task) -> Any:
-        """Look up the episode's classes: learned radius, and learned or re-estimated centre."""
+        """Return the regions of the episode's classes: stored radius, and stored or estimated centre."""
         center = self.center[task.classes] if self.centers == "stored" else self.episode_centers(task)  # (B, N, D)
-        # A sparse gradient: the optimiser leaves alone the rows of classes that the episode did not draw.
+        # Sparse gradient: rows of classes that the episode did not draw are unchanged.
         radius = F.embedding(task.classes, self.radius, sparse=True).squeeze(-1)  # (B, N)
         return self.region(center, radius)
 
     def param_groups(self) -> dict[str, Group]:
-        """The radius has its own optimiser and learning rate."""
+        """Return the radius as a table with a separate optimiser."""
         return {"radius": Group([self.radius], table=True)}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Only differences of radii matter in the softmax: watch them centred."""
+        """Return radii minus their mean, as only differences matter in the softmax."""
         radius = self.radius.detach().flatten()
         centred = radius - radius.mean()
         watched = centred[watched_classes(len(centred))]
@@ -148,20 +148,20 @@ class StoredRegions(Method):
 
 
 def watched_classes(n_classes: int) -> Tensor:
-    """Number the classes whose radii `monitor` reports: spread over all, at most WATCHED."""
+    """Return at most WATCHED evenly spaced classes, whose radii `monitor` reports."""
     return torch.linspace(0, n_classes - 1, min(WATCHED, n_classes)).long()
 
 
 def random_instances(pool: Pool, features: Features, shot: int) -> tuple[Tensor, Tensor]:
-    """Encode `shot` units of each class as training does (batch norm sees mixed batches): vectors and labels.
+    """Encode `shot` random units of each class in mixed batches, as in training; return vectors and labels.
 
-    Where items have many units, those of no class are a class too, O, numbered `pool.n_classes`: it is what else is in
-    the sentences that were drawn, as in the support of an episode.
+    In tagging, words of no entity in the drawn sentences form the class O, number `pool.n_classes`, as in the support
+    of an episode.
     """
     labels, units = _drawn(pool, shot)
     items = pool.items_of(units)
     new = np.zeros(len(items), bool)
-    new[np.unique(items, return_index=True)[1]] = True  # the O of a sentence counts once, however often it was drawn
+    new[np.unique(items, return_index=True)[1]] = True  # words of a sentence drawn twice count once
     prepared = features.prepared(pool)
     vectors, found = [], []
     for start in range(0, len(items), BATCH):
@@ -178,11 +178,11 @@ def random_instances(pool: Pool, features: Features, shot: int) -> tuple[Tensor,
 
 
 def _drawn(pool: Pool, shot: int) -> tuple[IntArray, IntArray]:
-    """Draw classes and units, in random order."""
+    """Draw units of each class; return classes and units in random order."""
     short = [pool.class_names[n] for n, count in enumerate(pool.counts) if not count]
     if short:
         raise DataError(f"{pool}: class {short[0]!r} has no instance to start its region from; leave it out")
-    drawn, seed = [], torch.initial_seed() % 2**63  # the run's own: another seed starts from other instances
+    drawn, seed = [], torch.initial_seed() % 2**63  # the seed of the run
     for n, members in enumerate(pool.members):
         order = shuffled(seed, INITIALISATION, n, len(members))[:shot]
         drawn += [(n, members[i]) for i in order]
@@ -191,7 +191,7 @@ def _drawn(pool: Pool, shot: int) -> tuple[IntArray, IntArray]:
 
 
 def _outside(pool: Pool, items: IntArray, new: IntArray) -> IntArray:
-    """Find the rows of the encoded items that are of no class, in items that are new."""
+    """Return the rows of encoded units of no class, in items that are `new`."""
     starts, ends = pool.unit_offsets[items], pool.unit_offsets[items + 1]
     labels = pool.labels[rows_between(starts, ends)]
     return np.flatnonzero((labels == OUTSIDE) & np.repeat(new, ends - starts))

@@ -1,1 +1,1 @@
-"""File formats that several data sets share: tables, .npz arrays, images, tagged text and relations."""
+"""File formats shared by several data sets: tables, .npz arrays, images, tagged text and relations."""

@@ -1,4 +1,4 @@
-"""Decoded images in a memory-mapped file of the cache, each compared with its checksum when it is first read."""
+"""Decoded images in a memory-mapped cache file; the checksum of each image is verified at its first use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 
 from hyperproto.errors import DataError
 
-Index = dict[
-    str, Any
-]  # of such a file: "images" (a number), "damaged" (files left out), "crc32" (of each image, in hex)
+Index = dict[str, Any]  # keys: "images" (their number), "damaged" (files left out), "crc32" (of each image, in hex)
 
 
 class CachedImages(NDArrayOperatorsMixin):
-    """Images (n, S, S) or (n, S, S, C) of bytes, read-only; opening them reads nothing.
+    """Read-only images (n, S, S) or (n, S, S, C) of bytes, loaded on demand.
 
-    `images[rows]` reads and checks only those rows; `np.asarray(images)`, and whatever else an array can do, all of
-    them. If one is damaged, `make` makes the file again, with a warning, and returns its index.
+    `images[rows]` reads and verifies only those rows; `np.asarray(images)` and all other array operations use every
+    image. If an image is damaged, a warning is issued, and `make` writes the file again and returns its index.
     """
 
     dtype = np.dtype(np.uint8)
@@ -44,40 +42,40 @@ class CachedImages(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
-        """Index as an array is indexed."""
+        """Index as a NumPy array."""
         first = key[0] if isinstance(key, tuple) and key else key
         try:
             rows = self._rows if first is None or first is Ellipsis else self._rows[first]
-        except IndexError:  # a mask of several axes; or no such row, and then NumPy says so below
+        except IndexError:  # a mask of several axes; or no such row, for which NumPy raises an error below
             rows = self._rows
         self._check(rows)
         return self._images[key]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return all images; without a copy unless one is asked for."""
+        """Return all images, without a copy unless `copy` is True."""
         self._check(self._rows)
         images = np.asarray(self._images, dtype)
         return images.copy() if copy else images
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        """Calculate with all images."""
+        """Apply a NumPy function to all images."""
         arrays = [np.asarray(one) if isinstance(one, CachedImages) else one for one in inputs]
         return getattr(ufunc, method)(*arrays, **settings)
 
     def __getattr__(self, name: str) -> Any:
-        """Do whatever else an array can do with all images."""
+        """Return an attribute of the array of all images."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
 
     def __reduce__(self) -> Any:
-        """Another process gets them as an array."""
+        """Pickle the images as a plain array."""
         return np.array, (np.asarray(self),)
 
     def _map(self) -> None:
         self._sums = np.frombuffer(bytes.fromhex(self._index["crc32"]), ">u4")
         self._checked = np.zeros(len(self), bool)
-        self._images: NDArray[np.uint8] = np.empty(self.shape, np.uint8)  # a file of no bytes cannot be mapped
+        self._images: NDArray[np.uint8] = np.empty(self.shape, np.uint8)  # an empty file cannot be mapped
         if len(self):
             self._images = np.memmap(self.path, np.uint8, "r", shape=self.shape)
 
@@ -88,13 +86,13 @@ class CachedImages(NDArrayOperatorsMixin):
         warn(f"{self.path}: image {damaged} of this cache is damaged; all are decoded again", stacklevel=3)
         before, self._index = self._index, self._make()
         if _files_left_out(before) != _files_left_out(self._index):
-            raise DataError(f"{self.path}: the images that it was made of have changed; start again")
+            raise DataError(f"{self.path}: the source images have changed since it was written; start again")
         self._map()
         if self._first_damaged(rows) is not None:
-            raise DataError(f"{self.path}: damaged as soon as it is written; set HYPERPROTO_CACHE to another disk")
+            raise DataError(f"{self.path}: damaged right after writing; set HYPERPROTO_CACHE to another disk")
 
     def _first_damaged(self, rows: Any) -> int | None:
-        """Compare those images that were not read before with their checksums."""
+        """Verify the checksums of rows not yet verified; return the first damaged row, or None."""
         rows = np.atleast_1d(rows)
         for row in np.unique(rows[~self._checked[rows]]).tolist():
             if crc32(self._images[row]) != self._sums[row]:

@@ -1,4 +1,4 @@
-"""Image files to a pool: decoded once, in parallel, into a memory-mapped file of bytes in the cache folder."""
+"""Pools of image files: decode once, in parallel, into a memory-mapped file in the cache folder."""
 
 import hashlib
 import json
@@ -43,26 +43,26 @@ from hyperproto.files import (
 DAMAGED_ZIP = (BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError)  # RuntimeError: encrypted
 
 
-AT_ONCE = 8  # files of an archive that several threads unpack at a time
+AT_ONCE = 8  # number of archive members that threads unpack at a time
 
 
 class FileTree:
-    """The files below a folder, or in a zip archive; `names` are relative paths with slashes.
+    """Files below a folder, or in a zip archive; `names` are relative paths with slashes.
 
-    With `archives=True` the zip archives that lie directly in the folder count as folders of their own
-    (`images.zip/cats/1.png`), so that a data set may stay as it was downloaded.
+    With `archives=True`, zip archives directly in the folder are read like folders (`images.zip/cats/1.png`), so that a
+    downloaded data set needs no unpacking.
     """
 
     def __init__(self, root: Path, *, archives: bool = False) -> None:
         self.root = root
-        self._archives: dict[str, ZipFile] = {}  # by the prefix of their names
+        self._archives: dict[str, ZipFile] = {}  # by the prefix of their members' names
         if not is_there(root):
             raise DataError(f"{root}: no such folder or zip archive")
         if root.is_dir():
             names = [name.replace(os.sep, "/") for name in _walk(root)]
             for name in [name for name in names if archives and "/" not in name and name.endswith(".zip")]:
                 names += self._open(f"{name}/", root / name)
-        elif root.is_file() and is_zipfile(root):  # a FIFO would be waited for
+        elif root.is_file() and is_zipfile(root):  # is_file first: reading a FIFO would block
             names = self._open("", root)
         else:
             raise DataError(f"{root}: neither a folder nor a zip archive")
@@ -80,7 +80,7 @@ class FileTree:
         return [f"{prefix}{name}" for name in names if name and not name.endswith("/")]
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of one file; several threads may call this at once."""
+        """Return the bytes of one file; thread-safe."""
         prefix, archive = self._archive_of(name)
         if archive is not None:
             try:
@@ -95,16 +95,16 @@ class FileTree:
         return read_bytes(self.root / name)
 
     def readers(self, names: list[str], size: int) -> Iterator[list[Callable[[], bytes]]]:
-        """Yield a function that reads it for each file, for `size` files at a time."""
+        """Yield lists of functions that read one file each, `size` files at a time."""
         for start in range(0, len(names), size):
             yield [partial(self.read, name) for name in names[start : start + size]]
 
     def path(self, name: str) -> str:
-        """Say where a file lies, for messages."""
+        """Return the location of a file for messages."""
         return f"{self.root}/{name}"
 
     def stamps(self, names: Iterable[str]) -> Iterable[str]:
-        """Yield a line for each file that changes when the file does; nothing is read."""
+        """Yield name, size and modification time of each file: a cache key that needs no reading."""
         archive_stamps = {prefix: _stamp(Path(str(a.filename))) for prefix, a in self._archives.items()}
         for name in names:
             prefix, archive = self._archive_of(name)
@@ -119,7 +119,7 @@ class FileTree:
 
 
 def _too_large(where: str, member: ZipInfo) -> DataError:
-    """Say that a file of an archive takes more than what is allowed."""
+    """Return the error for an archive member that exceeds the memory limit."""
     return DataError(
         f"{where}: {member.file_size:,} bytes out of {member.compress_size:,} in its archive; if you trust it and have "
         f"the memory, set {MOST_BYTES}={AT_ONCE * member.file_size} ({AT_ONCE} files are read at a time)"
@@ -127,18 +127,18 @@ def _too_large(where: str, member: ZipInfo) -> DataError:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    """Yield the files below a folder by their relative names; symbolic links are followed, but not in a circle."""
+    """Yield the relative names of the files below a folder; follow symbolic links, but refuse cycles."""
 
     def refuse(error: OSError) -> None:
         raise DataError(os_problem(error))
 
     top = str(root)
-    inside: dict[str, set[tuple[int, int]]] = {}  # what each folder is, and those that it lies in
+    inside: dict[str, set[tuple[int, int]]] = {}  # device and inode of each folder and its parents
     for folder, _, names in os.walk(top, onerror=refuse, followlinks=True):
         status = Path(folder).stat()
         own, outer = (status.st_dev, status.st_ino), inside.get(os.path.dirname(folder), set())  # noqa: PTH120
         if folder != top and own in outer:
-            raise DataError(f"{folder}: a symbolic link to a folder that it lies in, a circle without end; remove it")
+            raise DataError(f"{folder}: a symbolic link to one of its own parent folders, an endless cycle; remove it")
         inside[folder] = {own, *outer}
         for name in names:
             yield os.path.relpath(os.path.join(folder, name), top)  # noqa: PTH118 - Path is slow on 60,000 files
@@ -152,18 +152,18 @@ def _stamp(path: Path) -> str:
 Images = NDArray[np.uint8]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-CACHE_VERSION = 1  # raise it whenever the same file would be decoded to other bytes
-_WINDOW = 1024  # images decoded before they are written: bounds the memory
-_PIXEL = 16  # bytes of memory for a pixel that is decoded: up to four copies of four channels
-_NAMED = 10  # damaged files that a message names
+CACHE_VERSION = 1  # increase it if the same file would be decoded to other bytes
+_WINDOW = 1024  # number of images decoded before they are written: bounds the memory
+_PIXEL = 16  # bytes of memory to decode a pixel: up to four copies of four channels
+_NAMED = 10  # number of damaged files listed in a message
 
-LARGEST = 4096  # pixels of a side
-IMAGE_OPTIONS = {"size": "84", "channels": "3", "damaged": "refuse"}  # what the spec of every image data set may set
+LARGEST = 4096  # largest side in pixels
+IMAGE_OPTIONS = {"size": "84", "channels": "3", "damaged": "refuse"}  # options of the spec of every image data set
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How files become bytes: side in pixels, 1 or 3 channels, and what happens to a damaged file."""
+    """Decoding options: side in pixels, 1 or 3 channels, and whether damaged files are refused or skipped."""
 
     size: int
     channels: int
@@ -171,7 +171,7 @@ class Decoding:
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, str]) -> "Decoding":
-        """Read the options of a data spec."""
+        """Parse the options of a data spec."""
         return cls(
             size=whole_number(name, "size", options["size"], 1, LARGEST),
             channels=int(one_of(name, "channels", options["channels"], ("1", "3"))),
@@ -180,29 +180,29 @@ class Decoding:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one image: grey ones have no channel axis."""
+        """Shape of one image; grey images have no channel axis."""
         return (self.size, self.size) if self.channels == 1 else (self.size, self.size, self.channels)
 
 
 def is_image(name: str) -> bool:
-    """Tell an image file by its suffix."""
+    """Return True if a file has the suffix of an image."""
     return name.lower().endswith(SUFFIXES)
 
 
 def image_names(tree: FileTree) -> list[str]:
-    """The images of a tree; a name that is not UTF-8 can be written neither to a table nor to a model."""
+    """Return the images of a tree; refuse names that are not UTF-8, which no table or model file can hold."""
     names = [name for name in tree.names if is_image(name)]
     for name in names:
         if not is_utf8(name):
             shown = ascii(tree.path(name))
-            raise DataError(f"{shown}: this name is not UTF-8; rename the file, or the folder that it lies in")
+            raise DataError(f"{shown}: this name is not UTF-8; rename the file or its folder")
     return names
 
 
 def image_pool(
     spec: str, split: str, tree: FileTree, classes: Mapping[str, list[str]], how: Decoding, progress: Progress | None
 ) -> Pool:
-    """Decode the files of each class."""
+    """Decode the files of each class into a pool."""
     files = [name for names in classes.values() for name in names]
     labels = np.repeat(np.arange(len(classes)), [len(names) for names in classes.values()])
     return labelled_pool(spec, split, tree, files, labels, tuple(classes), how, progress)
@@ -218,9 +218,9 @@ def labelled_pool(
     how: Decoding,
     progress: Progress | None,
 ) -> Pool:
-    """Decode files, each of the class that its label says.
+    """Decode files with their labels into a pool.
 
-    A damaged file is an error, or skipped with a warning: never in silence.
+    A damaged file raises a DataError, or is skipped with a warning if `how` says so.
     """
     if not files:
         raise DataError(f"{spec} ({split}): no images of this split below {tree.root}")
@@ -232,7 +232,7 @@ def labelled_pool(
         if not how.skip_damaged:
             comma = "," if ":" in spec else ":,"
             raise DataError(
-                f"{found}; mend or remove them, or leave them out with {spec}{comma}damaged=skip\n{shown}{more}"
+                f"{found}; fix or remove them, or leave them out with {spec}{comma}damaged=skip\n{shown}{more}"
             )
         warn(f"{found} and are left out\n{shown}{more}", stacklevel=2)
     return Pool(images, labels[kept], class_names, name=spec, split=split)
@@ -241,7 +241,7 @@ def labelled_pool(
 def _decoded(
     tree: FileTree | NpzImages, files: list[str], how: Decoding, progress: Progress | None
 ) -> tuple[CachedImages, IntArray, list[tuple[str, str]]]:
-    """Return the images, which of the files they are, and the damaged files with what is wrong with each."""
+    """Return the images, the indices of their files, and the damaged files with the problem of each."""
     folder = cache_dir() / "images"
     key = _key(tree, files, how)
     content, index = folder / f"{key}.bytes", folder / f"{key}.json"
@@ -249,10 +249,10 @@ def _decoded(
     def make() -> Index:
         try:
             made = _decode_all(tree, files, how, content, progress)
-            with atomic_write(index) as file:  # last: where it is, the content is whole
+            with atomic_write(index) as file:  # last: an index means complete content
                 file.write(json.dumps({**made, "checksum": json_checksum(made)}).encode())
         except OSError as error:
-            raise DataError(f"images cannot be kept in {folder} ({error}); set HYPERPROTO_CACHE to another") from None
+            raise DataError(f"images cannot be cached in {folder} ({error}); set HYPERPROTO_CACHE to another") from None
         return made
 
     found = _read_index(index, content, how) or make()
@@ -262,17 +262,19 @@ def _decoded(
 
 
 def _key(tree: FileTree | NpzImages, files: list[str], how: Decoding) -> str:
-    """Name a cache file by all that its bytes depend on."""
+    """Return a hash of everything that the decoded bytes depend on: the name of the cache file."""
     decoder = f"v{CACHE_VERSION} pillow {version('pillow')} {how.shape} {tree.root.resolve()}"
-    allowed = [] if most_bytes() == USUAL_MOST else [f"at most {most_bytes()} bytes"]  # decides what is refused
+    allowed = (
+        [] if most_bytes() == USUAL_MOST else [f"at most {most_bytes()} bytes"]
+    )  # the limit decides which files are refused
     lines = [decoder, *allowed, *tree.stamps(files)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
 def _read_index(index: Path, content: Path, how: Decoding) -> Index | None:
-    """Read an index whose checksum is right and whose content is as long as it says; None where all is to be made.
+    """Read the index of a cache file; return None if its checksum or the length of the content is wrong.
 
-    Indices of 0.1 have no checksums: their images are decoded once more.
+    Indices of version 0.1 have no checksums: their images are decoded again.
     """
     try:
         found: Index = read_json(index)
@@ -291,7 +293,7 @@ def _decode_all(
     def attempt(read: Callable[[], bytes | Images]) -> bytes | str:
         try:
             return decode(read()).tobytes()
-        except Exception as error:  # whatever a decoder makes of damage
+        except Exception as error:  # any error of a decoder on a damaged file
             return f"{type(error).__name__}: {error}"
 
     damaged, sums = [], []
@@ -312,14 +314,14 @@ def _decode_all(
 
 
 class _Budget:
-    """Lets images be decoded side by side as long as their pixels fit into the bytes that are allowed."""
+    """Memory limit for images that are decoded in parallel."""
 
     def __init__(self) -> None:
         self._changed, self._taken = Condition(), 0
 
     @contextmanager
     def take(self, image: Any) -> Iterator[None]:
-        """Wait until there is room for an image, whose head is read; refuse one for which there never is."""
+        """Wait until an image fits into the limit, judged by its header; refuse one that is larger than the limit."""
         width, height = image.size
         need, most = _PIXEL * width * height, most_bytes()
         if need > most:
@@ -342,7 +344,7 @@ _DECODED = _Budget()
 
 
 def decoder(how: Decoding) -> Callable[[bytes | Images], Images]:
-    """Make the function from a file's bytes, or its pixels, to those we take: upright, `size` wide, centre cut out."""
+    """Return a function from a file's bytes, or its pixels, to an upright image, centre-cropped and resized."""
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
@@ -358,7 +360,7 @@ def decoder(how: Decoding) -> Callable[[bytes | Images], Images]:
 
     def fitted(opened: "Image.Image") -> Images:
         image: Image.Image = ImageOps.exif_transpose(opened)
-        if image.has_transparency_data:  # on white, as a browser shows it
+        if image.has_transparency_data:  # paste on white, as a browser does
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         image = image.convert("RGB" if how.channels == 3 else "L")

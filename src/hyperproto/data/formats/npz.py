@@ -1,4 +1,4 @@
-"""Arrays of .npz files: never pickles, heads compared with the bytes there are, rows read a block at a time."""
+"""Arrays of .npz files, read safely: no pickles, headers verified against file sizes, rows read in blocks."""
 
 import math
 import os
@@ -16,15 +16,15 @@ from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.files import MOST_BYTES, most_bytes, open_file
 
 Npz = np.lib.npyio.NpzFile
-_MOST_EXPANSION = 1100  # bytes that deflate can make of one are 1,032; a member that claims more is not what it says
-_ROWS = 8_192  # rows read at a time, so that a large matrix is not doubled in memory
+_MOST_EXPANSION = 1100  # deflate expands a byte to at most 1,032; a member that claims more is damaged
+_ROWS = 8_192  # rows read at a time, so that selecting rows needs no second copy in memory
 
 
 @contextmanager
 def open_npz(path: Path, wanted: Mapping[str, str]) -> Iterator[Npz]:
-    """Open an .npz file; what goes wrong with it within the context is a DataError that names it.
+    """Open an .npz file; any error inside the context becomes a DataError that names the file.
 
-    `wanted` says which arrays it should have and what is in them, for the advice how to save one.
+    `wanted` maps the expected arrays to descriptions, for advice on how to save them.
     """
     arrays = ", ".join(f"{name}={what}" for name, what in wanted.items())
     save = f"save one with numpy.savez({path.name!r}, {arrays})"
@@ -33,7 +33,7 @@ def open_npz(path: Path, wanted: Mapping[str, str]) -> Iterator[Npz]:
             yield _arrays(path, file, wanted)
         except (HyperProtoError, MemoryError):
             raise
-        except Exception as error:  # whatever is made of damage, or of objects: among them SystemError and TokenError
+        except Exception as error:  # damage and pickled objects raise many types, SystemError and TokenError among them
             raise DataError(f"{path}: not a readable .npz file of numbers and strings ({error}); {save}") from None
 
 
@@ -45,7 +45,7 @@ def _arrays(path: Path, file: BinaryIO, wanted: Iterable[str]) -> Npz:
 
 
 def check_arrays(path: object, arrays: Npz, wanted: Iterable[str]) -> None:
-    """Refuse a file that lacks one of its arrays."""
+    """Raise a DataError if an expected array is missing."""
     missing = [name for name in wanted if name not in arrays]
     if missing:
         found = ", ".join(arrays)
@@ -53,9 +53,9 @@ def check_arrays(path: object, arrays: Npz, wanted: Iterable[str]) -> None:
 
 
 def read_array(arrays: Npz, name: str, rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-    """Read an array, or some of its rows without ever holding the others; one that is not all there is refused first.
+    """Read an array, or only some of its rows without loading the others.
 
-    What the head of an array claims is compared with the bytes that there are, before memory is taken for it.
+    The header is compared with the number of stored bytes before memory is allocated.
     """
     with _member(arrays, name) as (file, shape, by_column, dtype):
         if rows is None or by_column or len(shape) < 2 or shape[0] != len(rows):
@@ -72,15 +72,15 @@ def read_array(arrays: Npz, name: str, rows: NDArray[np.bool_] | None = None) ->
 
 
 def _check_characters(array: NDArray[Any], name: str) -> None:
-    """Refuse strings with numbers that stand for no character, of which Python can make no text."""
+    """Raise a ValueError for strings with invalid code points."""
     if array.dtype.kind == "U" and array.size:
         numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if int(numbers.max()) > sys.maxunicode:
-            raise ValueError(f"{name} holds numbers that stand for no character")
+            raise ValueError(f"{name} holds invalid code points")
 
 
 def _blocks(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> Iterator[NDArray[Any]]:
-    """Read an array that is stored row by row, at most `size` rows at a time."""
+    """Yield the rows of an array in C order, at most `size` at a time."""
     row_bytes = dtype.itemsize * math.prod(shape[1:])
     for start in range(0, shape[0], size):
         count = min(size, shape[0] - start)
@@ -89,8 +89,11 @@ def _blocks(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], size:
 
 @contextmanager
 def _member(arrays: Npz, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
-    """Open an array behind its head: shape, whether it is stored by columns, and type, if that many bytes are there."""
-    assert arrays.zip is not None  # it is open
+    """Open an array after its header; yield file, shape, whether it is in Fortran order, and type.
+
+    Raise a ValueError if the file does not hold as many bytes as the header claims.
+    """
+    assert arrays.zip is not None  # the file is open
     assert arrays.zip.fp is not None
     size = os.fstat(arrays.zip.fp.fileno()).st_size
     member = arrays.zip.getinfo(f"{name}.npy")
@@ -112,9 +115,9 @@ def _member(arrays: Npz, name: str) -> Iterator[tuple[IO[bytes], tuple[int, ...]
 
 
 class NpzImages:
-    """The images of a file `SPLIT.npz`: `images`, uint8 (n, S, S, 3), and `labels`, whole numbers or strings (n,).
+    """Images of a file `SPLIT.npz`: `images`, uint8 (n, S, S, 3), and `labels`, whole numbers or strings (n,).
 
-    `image_files.labelled_pool` reads it as it reads a tree of files: an image is known by its row.
+    It has the interface of `FileTree` that `images.labelled_pool` uses: the name of an image is its row.
     """
 
     WANTED: Mapping[str, str] = {"images": "pixels", "labels": "labels"}
@@ -147,16 +150,16 @@ class NpzImages:
             raise DataError(f"{self.root}: images are stored by columns; save numpy.ascontiguousarray(images)")
 
     def path(self, name: str) -> str:
-        """Say where an image lies, for messages."""
+        """Return the location of an image for messages."""
         return f"{self.root}, image {name}"
 
     def stamps(self, names: Iterable[str]) -> Iterable[str]:
-        """Yield a line that changes when the file does."""
+        """Yield name, size and modification time of the file."""
         status = self.root.stat()
         yield f"{self.root.name} {status.st_size} {status.st_mtime_ns}"
 
     def readers(self, names: list[str], size: int) -> Iterator[list[Callable[[], NDArray[np.uint8]]]]:
-        """Yield a function for each image, for `size` images at a time; `names` are all of them, in their order."""
+        """Yield lists of functions that return one image each, `size` at a time; `names` must be all, in order."""
         assert len(names) == len(self.names)
         with open_npz(self.root, self.WANTED) as arrays, _member(arrays, "images") as (file, shape, _, dtype):
             for block in _blocks(file, shape, dtype, size):

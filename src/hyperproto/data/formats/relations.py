@@ -1,4 +1,4 @@
-"""Relations: a sentence with two marked entities, and files of FewRel's format, read and checked.
+"""Relation instances: sentences with two marked entities, read from files of FewRel's format.
 
 A file is `{relation: [{tokens, h: [name, id, [[positions], ...]], t: ...}]}`.
 """
@@ -19,21 +19,21 @@ from hyperproto.files import read_json
 
 
 class Relation(TypedDict):
-    """An instance: the words of a sentence, and which of them are the head and the tail of the relation."""
+    """An instance: the words of a sentence, and the positions of the head and the tail of the relation."""
 
     tokens: list[str]
-    head: list[int]  # positions of its words, one after another, at least one
+    head: list[int]  # increasing positions of its words, at least one
     tail: list[int]
 
 
 def mentions_overlap(item: Relation) -> bool:
-    """Whether head and tail share a word, or one lies within the other."""
+    """Return True if head and tail share a word or one lies within the other."""
     head, tail = item["head"], item["tail"]
     return max(head[0], tail[0]) <= min(head[-1], tail[-1])
 
 
 def check_relations(pool: Pool, reader: str) -> None:
-    """Refuse a pool of anything else; `reader` is the encoder that asks."""
+    """Raise a DataError if the items are not relations; `reader` is the name of the encoder."""
     first = pool.items[0] if len(pool.items) else None
     if not (isinstance(first, dict) and {"tokens", "head", "tail"} <= first.keys()):
         kind = item_kind(first)
@@ -41,17 +41,17 @@ def check_relations(pool: Pool, reader: str) -> None:
 
 
 def item_kind(item: object) -> str:
-    """Say in a word or two what an item is."""
+    """Describe the type of an item in one or two words."""
     shape = getattr(item, "shape", None)
     words = {str: "texts", list: "lists of words", Relation: "sentences with two entities"}.get(type(item))
     return words or f"{type(item).__name__}" + ("" if shape is None else f" of shape {shape}")
 
 
-_NO_LETTER_OR_DIGIT = re.compile(r"[\W_]+")  # accents too, once they stand by themselves
+_NO_LETTER_OR_DIGIT = re.compile(r"[\W_]+")  # including combining accents
 
 
 def uncased(word: str) -> str:
-    """Lower-case a word and strip its accents; a word that is nothing but accents stays."""
+    """Lower-case a word and strip its accents; a word of accents only is unchanged."""
     if word.isascii():
         return word.lower()
     letters = "".join(c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c))
@@ -59,46 +59,46 @@ def uncased(word: str) -> str:
 
 
 def sentence_key(tokens: Iterable[str]) -> str:
-    """Return the letters and digits of a sentence, without case and accents: the same however it was cut into words."""
+    """Return the uncased letters and digits of a sentence: a key that does not depend on tokenisation."""
     text = unicodedata.normalize("NFD", "".join(tokens).casefold())
     return _NO_LETTER_OR_DIGIT.sub("", text)
 
 
 class Words(dict[str, str]):
-    """Each different word once, as it is or uncased: a million sentences share the memory of their words."""
+    """Table that keeps one copy of each word, optionally uncased, so that sentences share memory."""
 
     def __init__(self, *, uncased: bool = False) -> None:
         super().__init__()
         self.uncased = uncased
 
     def __missing__(self, word: str) -> str:
-        word.encode()  # half a character (a lone surrogate) stops here, not in the middle of a training
+        word.encode()  # raises an error for half a character (a lone surrogate) at loading time
         self[word] = found = uncased(word) if self.uncased else word
         return found
 
 
 INSTANCE = '{"tokens": [words], "h": [name, id, [[positions], ...]], "t": [name, id, [[positions], ...]]}'
-_NAMED = 10  # problems that a message names
+_NAMED = 10  # number of problems listed in a message
 
 
 @dataclass(frozen=True)
 class BadInstance:
-    """What stands where an instance should."""
+    """Placeholder for a malformed instance, with its problem."""
 
     words: str
 
 
 class InstanceReader:
-    """Turns instances into relations while a file is parsed: what else they hold is never kept in memory.
+    """JSON object hook that converts instances to relations during parsing, so that other fields use no memory.
 
-    Of the places where an entity is mentioned it takes the first, as the FewRel toolkit does.
+    Of several mentions of an entity it takes the first, as the FewRel toolkit does.
     """
 
     def __init__(self, *, uncased: bool = False) -> None:
         self._words = Words(uncased=uncased)
 
     def __call__(self, raw: dict[str, Any]) -> Any:
-        """Look at an object of the file: an instance, or anything else."""
+        """Convert a JSON object if it is an instance; return any other object unchanged."""
         if "tokens" not in raw:
             return raw
         try:
@@ -116,7 +116,7 @@ class InstanceReader:
 
 
 def check_tokens(tokens: Any) -> None:
-    """Refuse what is not a list of at least one word; halves of characters are `Words`' business."""
+    """Raise a DataError unless `tokens` is a list of at least one string."""
     if not isinstance(tokens, list) or not tokens:
         raise DataError(f"tokens is {short(tokens)}, not a list of at least one word")
     if set(map(type, tokens)) != {str}:
@@ -125,8 +125,11 @@ def check_tokens(tokens: Any) -> None:
 
 
 def check_positions(positions: Any, length: int, owner: str) -> None:
-    """Refuse what are not the positions of a mention in a sentence of `length` words; `owner` has the mention."""
-    whole = isinstance(positions, list) and set(map(type, positions)) == {int}  # at least one, and true is none
+    """Raise a DataError unless `positions` are those of a mention in a sentence of `length` words.
+
+    `owner` names the mention in the message.
+    """
+    whole = isinstance(positions, list) and set(map(type, positions)) == {int}  # at least one; booleans do not count
     if not whole or positions != sorted(set(positions)) or positions[0] < 0 or positions[-1] >= length:
         raise DataError(
             f"{owner} is at {short(positions)}; positions are at least one, rising, from 0 to {length - 1} "
@@ -149,19 +152,19 @@ def _first_mention(raw: dict[str, Any], key: str, length: int) -> list[int]:
 
 
 def is_relation(found: object) -> bool:
-    """Tell what `InstanceReader` made of an instance from what it left alone."""
+    """Return True if `found` is a relation made by `InstanceReader`."""
     return isinstance(found, dict) and "tokens" in found
 
 
 def problem_of(found: object) -> str:
-    """Say what is wrong with what is no relation."""
+    """Describe the problem of an object that is not a relation."""
     if isinstance(found, BadInstance):
         return found.words
     return "it has no tokens" if isinstance(found, dict) else f"{short(found)} is no instance"
 
 
 def read_relations(path: Path, *, uncased: bool = False) -> dict[str, list[Relation]]:
-    """Read the instances of every relation of a file; what is malformed comes in one error, by relation and index."""
+    """Read a file of instances by relation; one DataError lists malformed ones by relation and index."""
     content = read_json(path, InstanceReader(uncased=uncased))
     if not isinstance(content, dict) or is_relation(content) or not content:
         found = "an empty object" if content == {} else "a list" if isinstance(content, list) else "something else"
@@ -171,7 +174,7 @@ def read_relations(path: Path, *, uncased: bool = False) -> dict[str, list[Relat
 
 
 def check_instances(path: Path, content: Mapping[str, Any] | Mapping[None, Any]) -> None:
-    """Refuse lists of instances, each under its relation or under None, that hold anything else."""
+    """Raise a DataError unless every value is a list of instances; keys are relations, or None."""
     problems = []
     for relation, instances in content.items():
         name = "" if relation is None else f"{relation!r}"
@@ -185,25 +188,25 @@ def check_instances(path: Path, content: Mapping[str, Any] | Mapping[None, Any])
 
 
 def read_instances(path: Path, *, uncased: bool = False) -> list[Relation]:
-    """Read a file that is a list of instances without relations; what is malformed comes in one error, by index."""
+    """Read a list of instances without relations; one DataError lists malformed ones by index."""
     content = read_json(path, InstanceReader(uncased=uncased))
     check_instances(path, {None: content})
     return list(content)
 
 
 def refuse(path: Path, problems: list[str]) -> None:
-    """Raise one error for all that is wrong with a file, if anything is; it shows the first few."""
+    """Raise one DataError for all problems of a file, showing the first few; do nothing if there are none."""
     if problems:
         shown = "\n".join(f"- {problem}" for problem in problems[:_NAMED])
         more = f"\n- and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise DataError(
-            f"{path}: {len(problems)} problem(s); mend or remove what is named here (an index counts from 0; an "
+            f"{path}: {len(problems)} problem(s); fix or remove what is named here (an index counts from 0; an "
             f"instance is {INSTANCE})\n{shown}{more}"
         )
 
 
 def relation_pool(spec: str, split: str, relations: dict[str, list[Relation]]) -> Pool:
-    """Make a pool of relations: one class each, in their order."""
+    """Return a pool with one class for each relation, in the given order."""
     items = [instance for instances in relations.values() for instance in instances]
     labels = np.repeat(np.arange(len(relations)), [len(instances) for instances in relations.values()])
     return Pool(items, labels, tuple(relations), name=spec, split=split)
@@ -214,21 +217,21 @@ SPELLINGS = 4  # item 4 i + s is sentence i with its head blank (s = 1, 3) and i
 
 
 def with_blanks(pool: Pool) -> Pool:
-    """Return a pool in which every sentence stands four times, once in each spelling; labels are repeated."""
+    """Return a pool with the four spellings of every sentence (`SPELLINGS`); labels are repeated."""
     check_relations(pool, "pairs")
     items = [spelling for item in pool.items for spelling in spellings(item)]
     return Pool(items, np.repeat(pool.labels, SPELLINGS), pool.class_names, name=pool.name, split=pool.split)
 
 
 def spellings(item: Relation) -> list[Relation]:
-    """Spell a sentence in four ways; one whose mentions overlap has no blanks, and is four times the same."""
+    """Return a sentence with neither, either and both entities blanked; unchanged copies if mentions overlap."""
     if mentions_overlap(item):
         return [item] * SPELLINGS
     return [item, _blanked(item, "head"), _blanked(item, "tail"), _blanked(_blanked(item, "head"), "tail")]
 
 
 def _blanked(item: Relation, entity: str) -> Relation:
-    """Replace the words of an entity by one blank; what stands behind them moves forward."""
+    """Replace the words of an entity by one blank, and shift the positions after it."""
     places = {"head": item["head"], "tail": item["tail"]}
     start, end = places[entity][0], places[entity][-1] + 1
     tokens = [*item["tokens"][:start], BLANK, *item["tokens"][end:]]

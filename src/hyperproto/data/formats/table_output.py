@@ -1,4 +1,4 @@
-"""Rows to a file or a stream: CSV, TSV, JSON lines, Parquet, plain lines; the format follows from the file's ending."""
+"""Writers of rows to files and streams: CSV, TSV, JSON lines, Parquet, plain lines, chosen by the suffix."""
 
 import csv
 import json
@@ -18,14 +18,14 @@ from hyperproto.files import atomic_write, is_utf8
 
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
            ".pq": "parquet"}  # fmt: skip
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadsheets take for formulas
-CHUNK = 4096  # rows that are written to Parquet at once
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # first characters of cells that spreadsheets interpret as formulas
+CHUNK = 4096  # number of rows written to Parquet at a time
 
 Row = Mapping[str, Any]
 
 
 def output_format(out: str | PathLike[str], source: str) -> str:
-    """Return the format that the ending of `out` names; .txt stands for plain lines, if `source` is "lines"."""
+    """Return the format for the suffix of `out`; .txt means plain lines if `source` is "lines"."""
     suffix = Path(out).suffix.lower()
     if suffix == ".txt" and source == "lines":
         return "lines"
@@ -38,24 +38,24 @@ def output_format(out: str | PathLike[str], source: str) -> str:
 
 
 class RowWriter:
-    """Write rows one at a time. `close` ends an output that has become whole."""
+    """Writer of one row at a time; `close` completes the output."""
 
     def __call__(self, row: Row) -> None:
         """Write a row."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Hand on what is buffered, where rows are handed on as they come."""
+        """Flush buffered rows of a stream."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows and complete the output."""
 
     def discard(self) -> None:
-        """Let go of an output that will not become whole."""
+        """Abandon an incomplete output."""
 
     @contextmanager
     def used(self) -> Iterator[Self]:
-        """Close it when the block ends well; discard it after an error."""
+        """Close the writer at the end of the block, or discard it after an error."""
         try:
             yield self
             self.close()
@@ -73,15 +73,15 @@ def row_writer(
     optional: Sequence[str] = (),
     safe_cells: bool = False,
 ) -> Iterator[RowWriter]:
-    """Open an output for the rows of a table, which have columns added to them.
+    """Open an output for the rows of a table with additional columns.
 
     Parameters
     ----------
-    out : a path, which is written whole or not at all in the format of its ending; or an open text file, which gets
-        rows as they come, in the format of the table (JSON lines for Parquet).
+    out : a path, written atomically in the format of its suffix; or an open text file, to which rows are written
+        immediately in the format of the table (JSON lines for Parquet).
     added : new columns, and their types in Parquet: "string", "int64" or "double".
-    optional : those of them that plain lines and JSON lines hold only where they are not None.
-    safe_cells : in CSV and TSV, put an apostrophe before a cell that a spreadsheet would take for a formula.
+    optional : new columns that plain lines and JSON lines contain only if they are not None.
+    safe_cells : in CSV and TSV, put an apostrophe before a cell that a spreadsheet would interpret as a formula.
     """
     if isinstance(out, str | PathLike):
         form = output_format(out, table.format)
@@ -125,7 +125,7 @@ def _text(
 
 
 class _Separated(RowWriter):
-    """CSV; or, without a delimiter, TSV, in which a cell holds no tabs and no line ends."""
+    """CSV writer; TSV if `delimiter` is None, with tabs and line ends removed from cells."""
 
     def __init__(self, target: TextIO, columns: Sequence[str], delimiter: str | None, safe: bool) -> None:
         self.target = target
@@ -150,7 +150,7 @@ class _Separated(RowWriter):
 
 
 class _Lines(RowWriter):
-    """Plain lines behind what was added, separated by tabs; what is optional follows the text."""
+    """Writer of plain lines: added columns, text, then optional columns, separated by tabs."""
 
     def __init__(self, target: TextIO, added: Mapping[str, str], optional: Sequence[str]) -> None:
         self.target = target
@@ -167,7 +167,7 @@ class _Lines(RowWriter):
 
 
 class _JsonLines(RowWriter):
-    """One JSON object a line."""
+    """Writer of one JSON object a line."""
 
     def __init__(self, target: TextIO, optional: Sequence[str]) -> None:
         self.target = target
@@ -183,7 +183,7 @@ class _JsonLines(RowWriter):
 
 
 class _Spooled(RowWriter):
-    """Rows that each have columns of their own, kept in a temporary file until all columns are known."""
+    """Temporary file for rows with differing columns, written when all columns are known."""
 
     def __init__(self, added: Mapping[str, str], make: Callable[[Sequence[str], "_Spooled"], RowWriter]) -> None:
         self.added = added
@@ -196,7 +196,7 @@ class _Spooled(RowWriter):
         self.file.write(json.dumps(row) + "\n")
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Read the rows again, from the first."""
+        """Yield all rows from the start."""
         self.file.seek(0)
         return map(json.loads, self.file)
 
@@ -210,7 +210,10 @@ class _Spooled(RowWriter):
 
 
 def _parquet(file: BinaryIO, name: str, table: OpenTable, added: Mapping[str, str]) -> RowWriter:
-    """Write Parquet: columns of a Parquet file keep their types, those of text files are strings, others inferred."""
+    """Open a Parquet writer. Columns of Parquet input keep their types; those of text files are strings.
+
+    Types of JSON columns are inferred.
+    """
     try:
         import pyarrow
     except ImportError as error:
@@ -224,7 +227,7 @@ def _parquet(file: BinaryIO, name: str, table: OpenTable, added: Mapping[str, st
 
 
 def _inferred(spooled: "_Spooled", columns: Sequence[str], new: list[Any], name: str) -> Any:
-    """Return a schema that holds all rows: whole numbers beside others are floats, and nothing is any type."""
+    """Return a schema for all rows; a column with whole numbers and floats has floats, nulls fit any type."""
     import pyarrow
 
     own = columns[: len(columns) - len(new)]
@@ -238,7 +241,7 @@ def _inferred(spooled: "_Spooled", columns: Sequence[str], new: list[Any], name:
 
 
 class _Parquet(RowWriter):
-    """Parquet, some rows at a time."""
+    """Parquet writer of `CHUNK` rows at a time."""
 
     def __init__(self, file: BinaryIO, name: str, schema: Any) -> None:
         from pyarrow import parquet
@@ -270,13 +273,13 @@ class _Parquet(RowWriter):
         self.writer.close()
 
     def discard(self) -> None:
-        with suppress(Exception):  # it would write its end when it is collected, to a file that is closed then
+        with suppress(Exception):  # else the footer would be written at garbage collection, to a closed file
             self.writer.close()
 
 
 @contextmanager
 def _problems_named(name: str) -> Iterator[None]:
-    """Turn what pyarrow refuses into an error that says what to do."""
+    """Raise a DataError with advice in place of pyarrow's errors."""
     try:
         yield
     except OSError:
@@ -287,7 +290,7 @@ def _problems_named(name: str) -> Iterator[None]:
 
 
 def _writable(value: Any) -> Any:
-    """Escape half characters (lone surrogates), which no UTF-8 file can hold."""
+    """Escape lone surrogates, which UTF-8 cannot encode."""
     if isinstance(value, str) and not is_utf8(value):
         return value.encode("utf-8", "backslashreplace").decode()
     return value
@@ -302,5 +305,5 @@ def _cell(value: Any) -> str:
 
 
 def _flat(text: str) -> str:
-    """Return a cell without separators: a label may hold them."""
+    """Return a cell with tabs and line ends replaced by spaces."""
     return re.sub(r"[\t\r\n]+", " ", text)

@@ -1,6 +1,6 @@
-"""Rows of a file or of standard input: CSV, TSV, JSON lines, Parquet, plain lines.
+"""Readers of rows from files or standard input: CSV, TSV, JSON lines, Parquet, plain lines.
 
-Every row comes with the line it stands on; damage is named by it.
+Every row has its line number, which error messages show.
 """
 
 import csv
@@ -13,20 +13,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hyperproto.data.pool import OUTSIDE, Pool
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.files import is_there, open_file, parse_json
 
-Row = tuple[int, dict[str, Any]]  # a line, or a row of Parquet, counted from 1, and its cells
+Row = tuple[int, dict[str, Any]]  # number of the line (or Parquet row) from 1, and the cells by column
+LabelledTexts = list[tuple[str, str]]  # text and label; the label is "" if there is none
 
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet",
             ".pq": "parquet", ".txt": "lines"}  # fmt: skip
-DELIMITERS = (",", ";", "\t")  # of CSV, the likeliest first
-SHOWN = 5  # rows with the same mistake that a message names by their lines
-LONGEST = 1 << 30  # characters of a cell; Python's own limit is short for a text
+DELIMITERS = (",", ";", "\t")  # of CSV, the most common first
+SHOWN = 5  # number of rows with the same problem listed in a message
+LONGEST = 1 << 30  # largest number of characters in a cell; Python's default is too small for texts
 
 
 class BadRow(dict[str, Any]):
-    """Cells of a damaged row that could be read, and what is wrong with it."""
+    """Readable cells of a damaged row, and its problem."""
 
     def __init__(self, cells: Iterable[tuple[str, Any]], problem: str) -> None:
         super().__init__(cells)
@@ -35,7 +39,7 @@ class BadRow(dict[str, Any]):
 
 @dataclass(frozen=True)
 class OpenTable:
-    """Rows to be read once. `columns` is None where every row has its own."""
+    """Rows of a table, to be iterated once; `columns` is None if each row has its own columns."""
 
     name: str
     format: str
@@ -45,13 +49,13 @@ class OpenTable:
     schema: Any = None  # of Parquet: pyarrow's
 
     def where(self, *lines: int) -> str:
-        """Name one row, or the first of several, in a message."""
+        """Return the location of one row, or of the first of several, for messages."""
         word = f"{'row' if self.format == 'parquet' else 'line'}{'s' if len(lines) > 1 else ''}"
         more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
         return f"{self.name}, {word} {', '.join(map(str, lines[:SHOWN]))}{more}"
 
     def check_column(self, column: str, option: str) -> None:
-        """Refuse a column that is not there, where that can be known."""
+        """Raise a DataError if the table has no such column; no check if rows have their own columns."""
         if self.columns is not None and column not in self.columns:
             raise DataError(f"{self.name}: {unknown_name('column', column, self.columns)}; name it with {option}")
 
@@ -60,10 +64,10 @@ class OpenTable:
 def open_table(
     source: str, form: str | None = None, option: str | None = "--format", *, keep_bad: bool = False
 ) -> Iterator[OpenTable]:
-    """Open a file, or standard input for -. The format follows from the suffix unless it is named.
+    """Open a file, or standard input for "-". The format follows from the suffix unless it is given.
 
-    `option` is what a user names a format with, for messages; None where only the suffix counts. With
-    `keep_bad`, a row of too many or too few cells, or a line that is no JSON object, comes as a `BadRow`; else it is an
+    `option` is the command-line option for the format, shown in messages; None if there is none. With `keep_bad`, a row
+    with too many or too few cells, or a line that is not a JSON object, becomes a `BadRow`; otherwise it raises an
     error.
     """
     name = "standard input" if source == "-" else source
@@ -95,12 +99,12 @@ def _format_of(source: str, option: str | None) -> str:
             if option is None
             else f"name its format with {option} ({', '.join((*FORMATS, 'parquet'))})"
         )
-        raise ConfigError(f"{source}: a file that ends in {suffix or 'nothing'!r} may be anything; {advice}")
+        raise ConfigError(f"{source}: the suffix {suffix or 'nothing'!r} names no format; {advice}")
     return SUFFIXES[suffix]
 
 
 def _decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of UTF-8, as soon as they come."""
+    """Yield the lines of a UTF-8 stream as they arrive."""
     for number, line in enumerate(file, 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -110,7 +114,7 @@ def _decoded(file: Iterable[bytes], name: str) -> Iterator[str]:
 
 def _csv(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
     csv.field_size_limit(LONGEST)
-    head: list[str] = []  # blank lines, if any, and the first that is not
+    head: list[str] = []  # leading blank lines and the first other line
     for line in lines:
         head.append(line)
         if line.strip("\r\n"):
@@ -120,7 +124,7 @@ def _csv(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
 
 
 def _tsv(lines: Iterator[str], name: str, keep_bad: bool) -> OpenTable:
-    """Quotes mean nothing here: a tab is never part of a cell."""
+    """Open TSV, in which quotes have no meaning and a tab always separates cells."""
     return _separated(lines, name, "tsv", keep_bad, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
@@ -130,7 +134,7 @@ def _delimiter(header: str) -> str:
         try:
             if len(next(csv.reader([header], delimiter=delimiter), [])) > 1:
                 return delimiter
-        except csv.Error:  # its quotes: the reader of the file says so
+        except csv.Error:  # bad quotes: the reader of the file reports them
             break
     return DELIMITERS[0]
 
@@ -140,7 +144,7 @@ def _separated(lines: Iterator[str], name: str, form: str, keep_bad: bool, **dia
     reader = csv.reader(lines, **dialect)
     header = next(_records(reader, name), (0, []))[1]
     if not header:
-        raise DataError(f"{name}: is empty; its first line names the columns")
+        raise DataError(f"{name}: is empty; its first line must name the columns")
     twice = {column for column, times in Counter(header).items() if times > 1}
     if twice:
         raise DataError(f"{name}: two columns are called {min(twice)!r}; rename one")
@@ -162,7 +166,7 @@ def _separated(lines: Iterator[str], name: str, form: str, keep_bad: bool, **dia
 
 
 def _records(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Records that are not blank, each with the line it begins on."""
+    """Yield records that are not blank, with the number of their first line."""
     while True:
         start = reader.line_num + 1
         try:
@@ -170,7 +174,7 @@ def _records(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise DataError(f"{name}, line {start}: not readable ({error}); see to its quotes") from None
+            raise DataError(f"{name}, line {start}: not readable ({error}); check its quotes") from None
         if cells:
             yield start, cells
 
@@ -206,10 +210,10 @@ def _parquet(source: str) -> OpenTable:
         raise ConfigError(f"{source}: Parquet is read with pyarrow ({error}); pip install pyarrow") from error
     if source == "-":
         raise ConfigError("Parquet cannot be read from standard input; name a file")
-    open_file(source).close()  # a file that is not there is no damaged one
+    open_file(source).close()  # raises the proper error if the file does not exist
     try:
         file = parquet.ParquetFile(source)
-    except Exception as error:  # whatever a reader makes of damage
+    except Exception as error:  # any error of the reader on a damaged file
         raise _damaged_parquet(source, error) from None
 
     def rows() -> Iterator[Row]:
@@ -219,7 +223,7 @@ def _parquet(source: str) -> OpenTable:
             try:
                 batch = next(batches, None)
                 found = None if batch is None else batch.to_pylist()
-            except Exception as error:  # likewise
+            except Exception as error:  # as above
                 raise _damaged_parquet(source, error) from None
             if found is None:
                 return
@@ -240,3 +244,11 @@ FORMATS: dict[str, Callable[[Iterator[str], str, bool], OpenTable]] = {
     "jsonl": _jsonl,
     "lines": _lines,
 }
+
+
+def text_pool(lines: LabelledTexts, name: str, split: str) -> Pool:
+    """Return a pool of labelled texts; a text without a label belongs to no class."""
+    classes = sorted({label for _, label in lines if label})
+    place = {label: n for n, label in enumerate(classes)} | {"": OUTSIDE}
+    labels = np.array([place[label] for _, label in lines], np.int64)
+    return Pool([text for text, _ in lines], labels, tuple(classes), name=name, split=split)

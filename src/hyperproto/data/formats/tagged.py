@@ -1,4 +1,4 @@
-"""Sentences of words with a label each: the file format, entity spans, and plain text to be tagged."""
+"""Sentences with a label for each word: file format, entity spans, and plain text to tag."""
 
 import json
 import re
@@ -16,34 +16,34 @@ from hyperproto.data.pool import OUTSIDE, IntArray, Pool
 from hyperproto.errors import DataError
 from hyperproto.files import read_utf8
 
-OUTSIDE_NAME = "O"  # how words of no class are labelled
-DOCUMENT = "-DOCSTART-"  # CoNLL-2003 opens each document with such a line
+OUTSIDE_NAME = "O"  # label of words that belong to no entity
+DOCUMENT = "-DOCSTART-"  # first line of each document in CoNLL-2003
 
 
 @dataclass(frozen=True, eq=False)
 class Tagged:
-    """The sentences of a file, with the label of each word as it is written there."""
+    """Sentences of a file, with the label of each word as written there."""
 
     path: Path
     sentences: list[list[str]]
     labels: IntArray  # (n_words,) index into names
-    names: tuple[str, ...]  # every label of the file, in the order of their first words
-    offsets: IntArray  # (n_sentences + 1,) the words of each sentence
-    lines: IntArray  # (n_words,) where in the file each word is, from 1
+    names: tuple[str, ...]  # labels of the file, in order of first occurrence
+    offsets: IntArray  # (n_sentences + 1,) boundaries of the sentences
+    lines: IntArray  # (n_words,) line number of each word, from 1
 
     def line_of(self, label: int) -> int:
         """Return the line of the first word with this label."""
         return int(self.lines[np.argmax(self.labels == label)])
 
     def place_of(self, label: int) -> str:
-        """Say where the first word with this label is."""
+        """Return the file and line of the first word with this label, for messages."""
         return f"{self.path}, line {self.line_of(label)}"
 
 
 def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = False) -> Tagged:
-    """Read a file; `word` and `label` are columns, parted by tabs or, in a line without any, by spaces.
+    """Read a file; `word` and `label` are columns, separated by tabs or, in a line without tabs, by spaces.
 
-    With `comments`, a line that begins with "# " holds no word. Without, "#" is a word like any other.
+    With `comments`, a line that begins with "# " is skipped; otherwise "#" is a word.
     """
     sentences: list[list[str]] = []
     names: dict[str, int] = {}
@@ -68,7 +68,7 @@ def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = 
             )
         if not open_sentence:
             sentences.append(open_sentence)
-        open_sentence.append(intern(text))  # words repeat: each is kept once
+        open_sentence.append(intern(text))  # one copy of each word
         labels.append(names.setdefault(name, len(names)))
         lines.append(number)
     if not sentences:
@@ -79,13 +79,13 @@ def read_tagged(path: Path, *, word: int = 0, label: int = -1, comments: bool = 
 
 
 def text_lines(path: Path) -> list[str]:
-    """Read a UTF-8 file. Only a newline ends a line: some words hold characters that `splitlines` would cut at."""
+    """Return the lines of a UTF-8 file, split at newlines only: `splitlines` would also split inside words."""
     return read_utf8(path).replace("\r\n", "\n").split("\n")
 
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Words `start[i]` to `end[i] - 1` are an entity of type `label[i]`; in the order of the text."""
+    """Entity spans in text order: words `start[i]` to `end[i] - 1` are an entity of type `label[i]`."""
 
     start: IntArray
     end: IntArray
@@ -97,13 +97,13 @@ class Spans:
 
 
 def find_spans(labels: IntArray, offsets: IntArray) -> Spans:
-    """Find the runs of equal labels from 0 on; no run crosses an offset, the border of a sentence.
+    """Return the runs of equal labels >= 0; a run ends at the end of its sentence.
 
     >>> spans = find_spans(np.array([2, 2, -1, 2, 1, 1, 1]), np.array([0, 5, 7]))
     >>> list(zip(spans.start.tolist(), spans.end.tolist(), spans.label.tolist()))
     [(0, 2, 2), (3, 4, 2), (4, 5, 1), (5, 7, 1)]
     """
-    begins = np.zeros(len(labels) + 1, bool)  # one more place: the last offset is the end of the text
+    begins = np.zeros(len(labels) + 1, bool)  # one more entry, for the end of the text
     begins[offsets] = True
     begins[1:-1] |= labels[1:] != labels[:-1]
     borders = np.flatnonzero(begins)
@@ -113,7 +113,7 @@ def find_spans(labels: IntArray, offsets: IntArray) -> Spans:
 
 
 def check_sentences(pool: Pool, reader: str) -> None:
-    """Refuse a pool of anything else; `reader` is the encoder that asks."""
+    """Raise a DataError if the items are not tagged sentences; `reader` is the name of the encoder."""
     first = pool.items[0] if len(pool.items) else None
     if not pool.many_units or not isinstance(first, list):
         raise DataError(
@@ -121,19 +121,19 @@ def check_sentences(pool: Pool, reader: str) -> None:
         )
 
 
-_WORD = re.compile(r"\w+|[^\w\s]")  # letters and digits in a row, or one mark of punctuation
+_WORD = re.compile(r"\w+|[^\w\s]")  # a run of letters and digits, or one punctuation mark
 
 
 def labels_of_sentences(pool: Pool) -> list[list[str]]:
-    """The label of each word of a pool by its name, sentence by sentence."""
-    names = [*pool.class_names, OUTSIDE_NAME]  # OUTSIDE, -1, is the last
+    """Return the label names of the words of each sentence."""
+    names = [*pool.class_names, OUTSIDE_NAME]  # OUTSIDE = -1 indexes the last
     offsets: Any = pool.offsets
     return [[names[n] for n in pool.labels[a:b]] for a, b in pairwise(offsets.tolist())]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a file, cut into words: word `i` is `text[spans[i][0] : spans[i][1]]`."""
+    """A line of a file, split into words: word `i` is `text[spans[i][0] : spans[i][1]]`."""
 
     number: int  # in the file, from 1
     text: str
@@ -141,17 +141,17 @@ class Line:
 
     @property
     def words(self) -> list[str]:
-        """The words themselves."""
+        """Words of the line."""
         return [self.text[start:end] for start, end in self.spans]
 
 
 def read_plain(path: Path) -> list[Line]:
-    """Read a file of plain text; lines without words are passed over."""
+    """Read a file of plain text and split it into words; lines without words are skipped."""
     return cut_lines(text_lines(path), str(path))
 
 
 def cut_lines(texts: Iterable[str], where: str) -> list[Line]:
-    """Cut lines into words; those without any are passed over, and `where` is named if that leaves none."""
+    """Split lines into words; skip lines without words, and raise a DataError that names `where` if none is left."""
     lines = [
         Line(number, text, [match.span() for match in _WORD.finditer(text)])
         for number, text in enumerate(texts, start=1)
@@ -170,7 +170,7 @@ class TaggedLine:
     labels: list[str]
 
     def entities(self) -> Iterator[dict[str, Any]]:
-        """Runs of one label, with their places in the text."""
+        """Yield runs of one label with their positions in the text."""
         names = sorted({*self.labels} - {OUTSIDE_NAME})
         numbers = np.array([names.index(label) if label != OUTSIDE_NAME else OUTSIDE for label in self.labels])
         spans = find_spans(numbers, np.array([0, len(numbers)]))
@@ -179,7 +179,7 @@ class TaggedLine:
             yield {"type": names[label], "text": self.line.text[start:stop], "start": start, "end": stop}
 
     def to_json(self) -> str:
-        """One line of JSON: places are counted in characters, from 0, the end being one past the last."""
+        """Return one line of JSON; positions count characters from 0, the end is exclusive."""
         words = [
             {"text": self.line.text[start:end], "start": start, "end": end, "label": label}
             for (start, end), label in zip(self.line.spans, self.labels, strict=True)
@@ -188,6 +188,6 @@ class TaggedLine:
         return json.dumps(content, ensure_ascii=False) + "\n"
 
     def to_conll(self) -> str:
-        """Word, tab, label, and a blank line behind the last."""
+        """Return lines of word, tab, label, and a blank line at the end."""
         pairs = zip(self.line.words, self.labels, strict=True)
         return "".join(f"{word}\t{label}\n" for word, label in pairs) + "\n"

