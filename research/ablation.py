@@ -24,7 +24,7 @@ from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.files import atomic_write
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
 from hyperproto.progress import progress_bar
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from hyperproto.training import load_recipe, train
 from hyperproto.training.sources import Candidate, run_source
 from research import command_of

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from hyperproto.regions import PRIOR_RATIO
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from hyperproto.training import load_recipe
 from research import ablation, command_of
 from research.ablation import HELD_OUT, STUDIES, UNEQUAL, ClosedForm, Study

@@ -28,7 +28,7 @@ from hyperproto.episodes import Episode, GreedySampler, episodes_hash
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes, tag_alike
 from hyperproto.files import read_json
 from hyperproto.problems import Tags, paired_difference, span_errors, tagged_metrics
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from hyperproto.training.sources import Source, encoder_source, run_source
 from research import command_of
 

@@ -34,7 +34,7 @@ from hyperproto.methods import METHODS
 from hyperproto.progress import Show, progress_bar
 from hyperproto.recipes import Recipe, read_rows, run_name
 from hyperproto.registry import keywords
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from hyperproto.training import Run, load_recipe
 from research import command_of
 from research.equal_time import TIMING, OnShare, Plan

@@ -24,7 +24,7 @@ from hyperproto.regions import PRIOR_RATIO, ClassStatistics
 from hyperproto.regions.bayes import left_out_scatter, measured_ratio, moment_ratio
 from hyperproto.regions.statistics import ExampleStatistics
 from hyperproto.regions.whitening import within_class_whitening
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from hyperproto.training import Run
 from hyperproto.training.sources import run_source
 from research import command_of

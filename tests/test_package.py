@@ -150,15 +150,15 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "data/formats/table_output.py": {"glove"},  # Parquet, likewise
     "data/formats/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "reports/comparison.py": {"plots"},
-    "reports/diagnosis_figure.py": {"plots"},
-    "reports/drawing.py": {"plots"},
-    "reports/figure_page.py": {"plots"},
-    "reports/figures.py": {"plots"},
-    "reports/radius_figure.py": {"plots"},
-    "reports/schematics.py": {"plots"},
-    "reports/score_figures.py": {"plots"},
-    "reports/space_figures.py": {"plots"},
-    "paper/representations.py": {"images"},
+    "reports/pictures.py": {"plots"},
+    "paper/figure.py": {"plots"},
+    "paper/memory_figure.py": {"plots"},
+    "paper/radius_dynamics.py": {"plots"},
+    "paper/radius_figure.py": {"plots"},
+    "paper/schematics.py": {"plots"},
+    "paper/score_figures.py": {"plots"},
+    "paper/space_figures.py": {"images", "plots"},
+    "paper/tsne_figure.py": {"plots"},
 }
 
 

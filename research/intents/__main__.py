@@ -19,7 +19,7 @@ from hyperproto.errors import ConfigError, HyperProtoError
 from hyperproto.files import read_json
 from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from research import command_of
 from research.intents.accuracy import accuracy, constants
 from research.intents.calibration import calibration

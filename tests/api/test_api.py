@@ -300,7 +300,7 @@ def test_an_option_of_one_method_is_given_once(data: str) -> None:
 
 def test_examples_of_the_docstrings_run() -> None:
     from hyperproto.api import lists, paper, research
-    from hyperproto.reports import text_table
+    from hyperproto.reports import tables as text_table
 
     for module in (lists, paper, research, text_table):
         assert doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0

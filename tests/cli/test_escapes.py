@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hyperproto import DataError, FewShotTextClassifier, HypersphereClassifier
 from hyperproto.cli.terminal import complain, echo, note, printable, say, show
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.tables import TextTable
 from tests.cli.test_practice import run, table
 from tests.helpers.items import LABELS, TEXTS
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hyperproto import HypersphereClassifier
 from hyperproto.cli import app
 from hyperproto.cli.terminal import complain
-from hyperproto.reports.text_table import TextTable, folded
+from hyperproto.reports.tables import TextTable, folded
 
 FRAME = re.compile(r"[│┃╭╮╰╯─━┏┓┗┛┡┩┌┐└┘├┤╇┳┴┬╈]+")
 

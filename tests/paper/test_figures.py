@@ -12,7 +12,8 @@ import pytest
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.paper import figures as paper_figures
-from hyperproto.paper.figures import FIGURES, Request, Results
+from hyperproto.paper.figure import NotGivenError, Request, Results
+from hyperproto.paper.figures import FIGURES, read_results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -21,12 +22,12 @@ RESULTS = ROOT / "results"
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw small pictures: they cost less."""
-    monkeypatch.setattr("hyperproto.reports.drawing.DPI", 30)
+    monkeypatch.setattr("hyperproto.paper.figure.DPI", 30)
 
 
 def panels(*given: Path, anywhere: bool = False) -> list[dict[str, Any]]:
     """What fig3 would show; `anywhere`: of the results that are found without a name."""
-    request = Request(Path("unused"), results=Results.read(None if anywhere else given))
+    request = Request(Path("unused"), results=read_results(None if anywhere else given))
     found: list[dict[str, Any]] = FIGURES["fig3"].measure(request, lambda *_: None)["panels"]
     return found
 
@@ -48,7 +49,7 @@ def test_numbers_draw_the_same_figure_again(tmp_path: Path) -> None:
     [again] = hyperproto.figure("fig8", tmp_path / "two", results=tmp_path / "one" / "fig8.json")
     for one, two in zip(first.files, again.files, strict=True):
         assert one.read_bytes() == two.read_bytes()
-    assert Results.read([tmp_path / "one"]).figures == {}  # of a folder it is made anew, from results
+    assert read_results([tmp_path / "one"]).figures == {}  # of a folder it is made anew, from results
 
 
 def measured(accuracy: float, ci95: float) -> dict[str, Any]:
@@ -168,8 +169,8 @@ def test_all_makes_those_that_it_can(tmp_path: Path) -> None:
 def test_what_was_measured_is_on_the_page_whatever_runs_are_given_for_others(tmp_path: Path, name: str) -> None:
     """Runs are for the figures that look into them; of all figures the others are drawn from their files."""
     file = RESULTS / "figures" / f"{name}.json"
-    request = Request(tmp_path, runs=["runs/elsewhere"], results=Results.read([file]), alone=False)
+    request = Request(tmp_path, runs=["runs/elsewhere"], results=read_results([file]), alone=False)
     made = paper_figures._made(name, request, lambda *_: None)
     assert json.loads(made.files[-1].read_text()) == json.loads(file.read_text())
-    with pytest.raises(paper_figures.NotGivenError):
+    with pytest.raises(NotGivenError):
         paper_figures._made(name, replace(request, results=Results()), lambda *_: None)

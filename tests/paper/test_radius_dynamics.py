@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import ConfigError, EpisodeError
+from hyperproto.paper import radius_dynamics as fig6
 from hyperproto.paper.radius_dynamics import AnchorTasks, anchor_recipe, cross_correlation, radius_dynamics
 from hyperproto.recipes import Recipe
-from hyperproto.reports import radius_figure
 from hyperproto.training import Run, load_recipe, train
 from tests.conftest import blobs
-from tests.reports.test_paper_figures import check
+from tests.paper.test_drawings import check
 from tests.training.conftest import TINY
 
 RECIPE = """
@@ -154,8 +154,8 @@ def test_a_killed_training_goes_on_to_the_same_result(recipe: Recipe, tmp_path: 
     assert len(Run(next(iter(sorted((tmp_path / "killed").iterdir())))).read_metrics()) > 0
     assert radius_dynamics(tmp_path / "killed", recipe, 2, quiet, warmup=4, draws=5) == whole
     assert [row["step"] for row in whole["anchors"]] == [list(range(8, 25, 2))] * 2  # from the second block on
-    check(radius_figure.draw_radius(whole), "fig6")
-    assert len(radius_figure.lag_table(whole)[1]) == sum(len(c["lags"]) for c in whole["correlation"].values())
+    check(fig6.draw_radius(whole), "fig6")
+    assert len(fig6.lag_table(whole)[1]) == sum(len(c["lags"]) for c in whole["correlation"].values())
 
 
 def quiet(done: int, total: int, note: str = "") -> None:

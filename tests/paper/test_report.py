@@ -21,10 +21,8 @@ from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoError
 from hyperproto.files import json_checksum
 from hyperproto.methods import METHODS, Method, Task
-from hyperproto.paper.report import make_report
-from hyperproto.reports.table_results import TableReport
-from hyperproto.reports.table_runs import options_from_data
-from hyperproto.reports.table_text import caption, lines, markdown, text_table
+from hyperproto.paper.report import make_report, options_from_data
+from hyperproto.paper.table import TableReport, caption, lines, markdown, text_table
 from hyperproto.training import load_recipe, train
 from hyperproto.training.sources import run_source
 from tests.training.conftest import TINY

@@ -9,9 +9,9 @@ from hyperproto.episodes import GreedySampler, episodes_hash
 from hyperproto.errors import ConfigError
 from hyperproto.evaluation import EncodedPool
 from hyperproto.paper.report import make_report
+from hyperproto.paper.table import caption, lines, markdown
 from hyperproto.problems import f1_interval
 from hyperproto.recipes import read_table
-from hyperproto.reports.table_text import caption, lines, markdown
 from hyperproto.training import load_recipe, train
 from tests.helpers.predicting import tags_by
 from tests.helpers.tagged import random_sentences

@@ -17,9 +17,9 @@ from hyperproto.files import lock
 from hyperproto.paper import report as paper_table
 from hyperproto.paper import reproduce, train_run
 from hyperproto.paper.reproduce import Reproduction, plan_rows, scores_path
+from hyperproto.paper.table import lines
 from hyperproto.problems import make_sampler
 from hyperproto.recipes import builtin_tables, cost_minutes
-from hyperproto.reports.table_text import lines
 from hyperproto.training import load_recipe
 from hyperproto.training.sources import run_source
 from tests.docs.markdown import ROOT

@@ -8,8 +8,8 @@ import pytest
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, Method
+from hyperproto.paper.report import _settings
 from hyperproto.recipes import Paper, builtin_recipes, builtin_tables, read_rows, read_table, recipes_of
-from hyperproto.reports.table_runs import _settings
 from hyperproto.training import load_recipe
 
 TABLE = """

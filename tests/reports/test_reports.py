@@ -13,7 +13,7 @@ from rich.console import Console
 from hyperproto.data import Pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.evaluation import Result
-from hyperproto.reports import figures
+from hyperproto.reports import pictures as figures
 from hyperproto.reports.comparison import describe, results_table
 from hyperproto.reports.page import Page
 

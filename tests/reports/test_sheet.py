@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperproto.errors import ConfigError
-from hyperproto.reports.sheet import FORMATS, Number, Sheet, SheetRow, format_of, latex_text, markdown_cell
+from hyperproto.reports.tables import FORMATS, Number, Sheet, SheetRow, format_of, latex_text, markdown_cell
 
 HARD = 'a_b & 50 % of <b>$x$</b> | {y} \\ ~ ^ # "q", `c` *d* [e] 1~2 --out ±'
 SMALL = Sheet(

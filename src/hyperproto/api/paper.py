@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hyperproto.paper.figures import PaperFigure
     from hyperproto.paper.grid import OnRun
     from hyperproto.paper.reproduce import Reproduction
+    from hyperproto.paper.table import TableReport
     from hyperproto.reports.grid_table import GridReport
-    from hyperproto.reports.table_results import TableReport
     from hyperproto.training import Run
 
 
@@ -96,7 +96,8 @@ def figure(
     >>> made.numbers["panels"][0]["series"]["HyperProto, published"]["INTER 5-way 1~2-shot"]  # doctest: +SKIP
     {'percent': 52.09, 'half': 2.49}
     """
-    from hyperproto.paper.figures import Request, Results, make_figures
+    from hyperproto.paper.figure import Request
+    from hyperproto.paper.figures import make_figures, read_results
     from hyperproto.recipes import override_texts
 
     trust_files(trust)
@@ -104,7 +105,7 @@ def figure(
     request = Request(
         Path(out),
         run_folders(run),
-        Results.read(None if several is None else [Path(path) for path in several]),
+        read_results(None if several is None else [Path(path) for path in several]),
         data=data,
         split=split,
         samples=samples,

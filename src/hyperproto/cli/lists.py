@@ -10,7 +10,7 @@ import hyperproto
 from hyperproto.cli.options import JsonFile, Overrides, Trust
 from hyperproto.cli.terminal import echo, say, show, show_rows, write_json
 from hyperproto.progress import progress_bar
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.tables import TextTable
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)
 methods_app = typer.Typer(help="The few-shot methods.", no_args_is_help=True)

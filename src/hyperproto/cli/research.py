@@ -332,8 +332,8 @@ def report(
 
     A row without runs says which recipe would give them. Nothing is trained here: see train, and recipes list.
     """
-    from hyperproto.reports.sheet import checked_format, format_of
-    from hyperproto.reports.table_text import caption, text_table
+    from hyperproto.paper.table import caption, text_table
+    from hyperproto.reports.tables import checked_format, format_of
 
     if kind is not None:
         checked_format(kind)
@@ -405,7 +405,7 @@ def reproduce(
     if found.report is None:
         show([found.plan_table(), *map(Text, found.plan_words())], found.to_json(), json_file)
         return
-    from hyperproto.reports.table_text import caption, text_table
+    from hyperproto.paper.table import caption, text_table
 
     written = ", ".join(map(str, found.files)) + ": written"
     words = [*map(Text, [*caption(found.report), written])]

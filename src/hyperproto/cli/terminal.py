@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from hyperproto.files import atomic_write
-from hyperproto.reports.text_table import TextTable, folded
+from hyperproto.reports.tables import TextTable, folded
 
 PIPE_WIDTH = 160  # columns, where no terminal says how wide it is
 NARROWEST = 20  # columns that are written to, also where a terminal, or COLUMNS=0, says less: rich would print nothing

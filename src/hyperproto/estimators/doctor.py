@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from hyperproto.errors import ConfigError
 from hyperproto.estimators.conformal import class_scales
 from hyperproto.estimators.model import Model, blocks
 from hyperproto.estimators.neighbours import nearest_others
 from hyperproto.regions.arrays import Doubles, Indices, row_squares
 from hyperproto.regions.left_out import left_out_measures
 from hyperproto.regions.statistics import FlatStatistics, covering_radii, moments_of, sum_by_label
-from hyperproto.reports.text_table import TextTable, folded
+from hyperproto.reports.tables import TextTable, folded
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
 COVERED = 0.8  # share of a class's examples that its circle covers in a figure
@@ -148,9 +149,15 @@ class Diagnosis:
 
     def figure(self) -> Any:
         """Draw the classes in a plane, with circles about 80 % of each and overlaps: a matplotlib Figure."""
-        from hyperproto.reports.diagnosis_figure import draw
+        try:
+            import matplotlib  # noqa: F401
 
-        return draw(self)
+            from hyperproto.reports.pictures import draw_diagnosis
+        except ImportError as error:
+            raise ConfigError(
+                f"figures are drawn with matplotlib ({error}); pip install 'hyperproto[plots]'"
+            ) from error
+        return draw_diagnosis(self)
 
 
 def diagnose(model: Model) -> Diagnosis:

@@ -15,9 +15,9 @@ from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.methods.stored import watched_classes
 from hyperproto.progress import Show
 from hyperproto.regions import PRIOR_RATIO, Sphere
-from hyperproto.reports import figures
+from hyperproto.reports import pictures as figures
 from hyperproto.reports.demo_page import DemoReport, Picture
-from hyperproto.reports.result_files import write_results
+from hyperproto.reports.tables import write_results
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.sources import Candidate, Source, run_source
 

@@ -1,65 +1,84 @@
-"""The figures of the paper, and two that it lacks: measure the numbers or read them, draw, write PNG, SVG and JSON.
+"""Make figures of the paper, and two that it lacks: measure the numbers or read them, draw, write PNG, SVG and JSON.
 
-`FIGURES` says of each what it shows, what it is made from, and how. A figure whose numbers were measured before (its
-JSON file is among the results) is drawn again from them.
+A figure whose numbers were measured before (its JSON file is among the results) is drawn again from them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from hyperproto import __version__
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.files import atomic_write, is_folder, read_json
+from hyperproto.paper import (
+    memory_figure,
+    radius_dynamics,
+    radius_figure,
+    schematics,
+    score_figures,
+    space_figures,
+    tsne_figure,
+)
+from hyperproto.paper.figure import (
+    HOW,
+    Drawing,
+    FigureDefinition,
+    NotGivenError,
+    Numbers,
+    Request,
+    Results,
+    Table,
+    about,
+)
 from hyperproto.progress import Show
-from hyperproto.reports import radius_figure, schematics, score_figures, space_figures
-from hyperproto.reports.drawing import Drawing, Numbers
-from hyperproto.reports.figure_page import FigureOnPage, write_figure_page
-from hyperproto.reports.result_files import write_results
-from hyperproto.training import Run
+from hyperproto.reports.page import Page
+from hyperproto.reports.tables import write_results
 
+FIGURES: dict[str, FigureDefinition] = {
+    "fig1": schematics.FIG1,
+    "fig2": schematics.FIG2,
+    "fig3": score_figures.FIG3,
+    "fig4": space_figures.FIG4,
+    "fig5": space_figures.FIG5,
+    "fig6": radius_dynamics.FIG6,
+    "fig7": tsne_figure.FIG7,
+    "fig8": score_figures.FIG8,
+    "radius": radius_figure.RADIUS_FIGURE,
+    "memory": memory_figure.MEMORY_FIGURE,
+}
 ALL, PAGE = "all", "index.html"
 RESULTS = Path("results")
-HOW = "make one with `hyperproto report TABLE --json FILE` or `hyperproto figure NAME --out FOLDER`"
 
 
-class NotGivenError(ConfigError):
-    """A figure needs runs or results that were not given."""
+def read_results(given: Sequence[Path] | None) -> Results:
+    """Read files, and of folders those that figures are made from; None: the folder results, if there is one."""
+    found = Results()
+    for path in [RESULTS] * RESULTS.is_dir() if given is None else given:
+        folder = is_folder(path)
+        for file in _files(path) if folder else [path]:
+            _sort_in(found, file, named=not folder)
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """Files of results, sorted by what they hold."""
-
-    figures: dict[str, tuple[Path, Numbers]] = field(default_factory=dict)  # measured before, by name
-    tables: dict[str, tuple[Path, dict[str, Any]]] = field(default_factory=dict)  # reports on tables, by table
-    shots: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)  # entity grids
-
-    @classmethod
-    def read(cls, given: Sequence[Path] | None) -> "Results":
-        """Read files, and of folders those that figures are made from; None: the folder results, if there is one."""
-        found = cls()
-        for path in [RESULTS] * RESULTS.is_dir() if given is None else given:
-            folder = is_folder(path)
-            for file in _files(path) if folder else [path]:
-                found._take(file, named=not folder)
-        return found
-
-    def _take(self, file: Path, named: bool) -> None:
-        content = read_json(file, missing=HOW, damaged=HOW)
-        name = content.get("figure") if isinstance(content, dict) else None
-        if isinstance(name, str) and name in FIGURES:
-            if named or FIGURES[name].measured:  # others are made from the results themselves
-                self.figures.setdefault(name, (file, content))
-        elif isinstance(content, dict) and isinstance(content.get("table"), str) and "rows" in content:
-            self.tables.setdefault(content["table"], (file, content))
-        elif isinstance(content, dict) and _is_entity_grid(content):
-            self.shots.append((file, content))
-        elif named:
-            raise DataError(f"{file}: neither a report on a table, nor an entity grid, nor a figure's numbers; {HOW}")
+def _sort_in(found: Results, file: Path, named: bool) -> None:
+    """Read a file and put it where it belongs; one that is named, and not found in a folder, must be of some use."""
+    content = read_json(file, missing=HOW, damaged=HOW)
+    name = content.get("figure") if isinstance(content, dict) else None
+    if isinstance(name, str) and name in FIGURES:
+        if named or FIGURES[name].measured:  # others are made from the results themselves
+            found.figures.setdefault(name, (file, content))
+    elif isinstance(content, dict) and isinstance(content.get("table"), str) and "rows" in content:
+        found.tables.setdefault(content["table"], (file, content))
+    elif isinstance(content, dict) and _is_entity_grid(content):
+        found.shots.append((file, content))
+    elif named:
+        raise DataError(f"{file}: neither a report on a table, nor an entity grid, nor a figure's numbers; {HOW}")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -72,43 +91,6 @@ def _files(folder: Path) -> list[Path]:
 def _is_entity_grid(content: Mapping[str, Any]) -> bool:
     rows = content.get("results")
     return isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) and "setting" in row for row in rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What figures are made from; None stands for the default of each figure."""
-
-    out: Path
-    runs: Sequence[str] = ()
-    results: Results = field(default_factory=Results)
-    data: str | None = None
-    split: str | None = None
-    samples: int | None = None  # instances a class
-    shots: Sequence[int] | None = None
-    recipe: str | None = None  # of trainings
-    overrides: Sequence[str] = ()
-    anchors: int | None = None
-    seed: int = 0
-    alone: bool = True  # whether this figure was asked for by its name, and not among all
-
-    @property
-    def asks_anew(self) -> bool:
-        """Whether it says what to measure, so that what was measured before is not meant."""
-        settings = (self.data, self.split, self.samples, self.shots, self.recipe, self.anchors)
-        told = bool(self.overrides) or any(given is not None for given in settings)
-        return bool(self.runs) or (self.alone and told)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A figure: what it shows, and how it is made."""
-
-    title: str
-    caption: str
-    measure: Callable[[Request, Show], Numbers]
-    draw: Callable[[Numbers], Drawing]
-    table: Callable[[Numbers], tuple[list[str], list[list[str]]]] | None = None
-    measured: bool = False  # in runs, by a training or a measurement: what was measured before is drawn again
 
 
 @dataclass(eq=False)
@@ -132,26 +114,15 @@ class PaperFigure:
     @cached_property
     def drawing(self) -> Drawing:
         """The figure, drawn from its numbers."""
-        with _about(self.numbers.get("read_from")):
+        with about(self.numbers.get("read_from")):
             drawn = FIGURES[self.name].draw(self.numbers)
             drawn.settle()
         return drawn
 
-    def table(self) -> tuple[list[str], list[list[str]]] | None:
+    def table(self) -> Table | None:
         """Head and rows of what is drawn, where that is a table's worth."""
         tabulate = FIGURES[self.name].table
         return None if tabulate is None else tabulate(self.numbers)
-
-
-@contextmanager
-def _about(path: str | None) -> Iterator[None]:
-    """Name the file of results whose numbers are not what they should be."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        if path is None:
-            raise
-        raise DataError(f"{path}: not the numbers that this figure needs ({error!r:.200}); {HOW}") from None
 
 
 def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFigure], dict[str, str]]:
@@ -189,7 +160,7 @@ def _made(name: str, request: Request, show: Show) -> PaperFigure:
     if before is not None and numbers is before[1]:
         numbers = {**numbers, "read_from": str(before[0])}
     figure = PaperFigure(name, numbers, [request.out / f"{name}.{ending}" for ending in ("png", "svg", "json")])
-    with _about(numbers.get("read_from")):  # what can be read may not be drawn: NaN, numbers without end
+    with about(numbers.get("read_from")):  # what can be read may not be drawn: NaN, numbers without end
         pictures = figure.drawing.png(), figure.drawing.svg(name)
         write_results(figure.files[-1], {key: value for key, value in numbers.items() if key != "read_from"})
     for path, content in zip(figure.files, pictures, strict=False):
@@ -198,204 +169,75 @@ def _made(name: str, request: Request, show: Show) -> PaperFigure:
     return figure
 
 
-# What each figure is made from --------------------------------------------------------------------------------------
+PIXELS_AN_INCH = 110  # of a picture on a wide screen
+STYLE = """
+.picture svg { width: 100%; height: auto; display: block; } .picture label { margin-right: 1rem; white-space: nowrap; }
+body { max-width: 80rem; } th { cursor: pointer; } th[aria-sort=ascending]::after { content: " \\25B2"; }
+th[aria-sort=descending]::after { content: " \\25BC"; }
+#tip { position: fixed; z-index: 9; max-width: 28rem; padding: 0.5rem 0.7rem; background: #ffffff; color: #1c2430;
+  border: 1px solid #8a94a3; border-radius: 4px; font-size: 0.85rem; line-height: 1.35; pointer-events: none; }
+#tip div { white-space: pre-line; } #tip img { width: 84px; image-rendering: pixelated; display: block; }
+#tip div + div { margin-top: 0.3rem; }
+"""
 
 
-def _bars(request: Request, show: Show) -> Numbers:
-    tables = request.results.tables
-    with _about(", ".join(str(path) for path, _ in tables.values()) or None):
-        return score_figures.bar_numbers({name: content for name, (_, content) in tables.items()})
+@dataclass(frozen=True, eq=False)
+class FigureOnPage:
+    """A figure with its words, and the table of its numbers."""
+
+    name: str
+    title: str
+    caption: str
+    drawing: Drawing
+    table: Table | None = None
 
 
-def _shots(request: Request, show: Show) -> Numbers:
-    given = [
-        *request.results.shots,
-        *([request.results.tables["table1-shots"]] if "table1-shots" in request.results.tables else []),
-    ]
-    for path, content in given:
-        with _about(str(path)):
-            numbers = score_figures.shot_numbers(content)
-        if numbers["lines"]:
-            return numbers
-    raise NotGivenError(
-        "fig8 is drawn from F1 at several shots, 5-way; name the file with --results. Make it with `python -m "
-        "research.entity_grid report --ways 5 --shots 10 15 20 --run RUN --choices FILE --json FILE`"
+def write_figure_page(path: Path, figures: Sequence[FigureOnPage], missing: Mapping[str, str]) -> None:
+    """Write the page; `missing` says of figures that are not on it what they need."""
+    page = Page(
+        "The figures of the paper",
+        "Point at an instance, a bar or a cell to see what it is; switch methods off above a figure; click on the head "
+        "of a column to sort a table.",
+    )
+    page.part(f"<style>{STYLE}</style>")
+    for figure in figures:
+        page.heading(f"{figure.name}: {figure.title}")
+        page.part(_picture(figure))
+        page.note(figure.caption)
+        if figure.table is not None:
+            with page.folded(f"The numbers of {figure.name}"):
+                page.table(*figure.table)
+    if missing:
+        page.heading("Not here")
+        page.table(["figure", "what it needs"], [[name, words] for name, words in missing.items()])
+    page.part('<div id="tip" role="tooltip" hidden></div>')
+    page.part(f"<script>{files('hyperproto.paper').joinpath('figure_page.js').read_text(encoding='utf-8')}</script>")
+    page.write(path)
+
+
+def _picture(figure: FigureOnPage) -> str:
+    """The SVG with ids of its own, a box for each series, and what the script needs to explain it."""
+    boxes = "".join(
+        f'<label><input type="checkbox" checked data-series="{number}"> {escape(name)}</label>'
+        for number, name in enumerate(figure.drawing.series)
+    )
+    content = {"tips": figure.drawing.tips, "spots": [spot.placed() for spot in figure.drawing.spots]}
+    data = json.dumps(content, ensure_ascii=False).replace("</", "<\\/").replace("<!--", "<\\u0021--")
+    return (
+        f'<div class="picture" id="{figure.name}"><div>{boxes}</div>{inline_svg(figure)}'
+        f'<script type="application/json">{data}</script></div>'
     )
 
 
-def _runs_for(name: str, what: str, request: Request) -> Sequence[str]:
-    if not request.runs:
-        raise NotGivenError(
-            f"{name} looks into {what}: name each with --run, or its numbers, {name}.json, with --results"
-        )
-    return request.runs
-
-
-def _distances(request: Request, show: Show) -> Numbers:
-    from hyperproto.paper.representations import distance_numbers
-
-    runs = _one_a_data_set(_runs_for("fig4", "trained runs, one for each data set", request), request)
-    return distance_numbers(runs, request.split, request.seed, show)
-
-
-def _similarities(request: Request, show: Show) -> Numbers:
-    from hyperproto.paper.representations import similarity_numbers
-
-    runs = _one_a_data_set(_runs_for("fig5", "trained runs, one for each data set", request), request)
-    return similarity_numbers(runs, request.split, request.seed, show)
-
-
-def _maps(request: Request, show: Show) -> Numbers:
-    from hyperproto.paper.representations import WORDS, map_numbers
-
-    runs = _runs_for("fig7", "two runs on the same data, one of protonet and one of hyperproto", request)
-    if not request.alone:  # the first data set that several runs share
-        by_data: dict[str, list[str]] = {}
-        for run in runs:
-            by_data.setdefault(_trained_on(run), []).append(run)
-        runs = max(by_data.values(), key=len)
-    return map_numbers(runs, request.split, request.seed, request.samples or WORDS, show)
-
-
-def _radii(request: Request, show: Show) -> Numbers:
-    from hyperproto.paper.representations import SCATTER_UNITS, radius_numbers
-
-    runs = _runs_for("radius", "runs of hyperproto, its cone or its Gaussian", request)
-    if not request.alone:
-        runs = [run for run in runs if _method_of(run).startswith("hyperproto")]
-        if not runs:
-            raise NotGivenError("radius looks into runs of hyperproto, its cone or its Gaussian: name one with --run")
-    return radius_numbers(runs, request.seed, request.samples or SCATTER_UNITS, show)
-
-
-def _one_a_data_set(runs: Sequence[str], request: Request) -> Sequence[str]:
-    """Of all runs, one for each data set: the first of hyperproto, or the first; named for one figure, all of them."""
-    if request.alone:
-        return runs
-    chosen: dict[str, str] = {}
-    for run in sorted(runs, key=lambda run: _method_of(run) != "hyperproto"):
-        chosen.setdefault(_trained_on(run), run)
-    return [run for run in runs if run in chosen.values()]
-
-
-def _trained_on(run: str) -> str:
-    return str(Run(run).read_config()["recipe"]["data"]["spec"])
-
-
-def _method_of(run: str) -> str:
-    return str(Run(run).read_config()["recipe"]["method"]["name"])
-
-
-def _dynamics(request: Request, show: Show) -> Numbers:
-    from hyperproto.paper.radius_dynamics import ANCHORS, anchor_recipe, radius_dynamics
-
-    if not request.alone:
-        raise NotGivenError(
-            "fig6 trains once for each anchor class; make it by its own name, `hyperproto figure fig6 --out FOLDER`, "
-            "and name its numbers, fig6.json, with --results"
-        )
-    recipe = anchor_recipe(request.recipe, request.overrides, request.seed)
-    anchors = ANCHORS if request.anchors is None else request.anchors
-    return radius_dynamics(request.out / "fig6-runs", recipe, anchors, show)
-
-
-def _memory(request: Request, show: Show) -> Numbers:
-    from hyperproto.paper.scoring_memory import SHOTS, memory_numbers
-
-    if not request.alone and request.data is None:
-        raise NotGivenError("memory draws episodes of a data set: name it with --data, such as --data fewnerd")
-    data = request.data or "fewnerd"
-    return memory_numbers(data, request.split or "test", request.shots or SHOTS, request.seed, show)
-
-
-FIGURES: dict[str, Kind] = {
-    "fig1": Kind(
-        "A hypersphere is initialised and learned",
-        "Left: five sampled examples give the centre (their mean) and the radius (their mean distance to it), eq. 3. "
-        "Right: learning moves both; here to the mean and the mean distance of all the data. The green lines are the "
-        "distances of two examples to the surface. A schematic: points drawn at random, the encoder left out.",
-        lambda request, show: schematics.sphere_numbers(),
-        schematics.draw_sphere,
-    ),
-    "fig2": Kind(
-        "The two variants: cones on a unit ball, round Gaussians",
-        "Left: a class is an axis and an angle, here the mean angle of its points. Right: a class is a mean and one "
-        "standard deviation. A schematic: points drawn at random.",
-        lambda request, show: schematics.variant_numbers(),
-        schematics.draw_variants,
-    ),
-    "fig3": Kind(
-        "Vanilla prototypes against HyperProto",
-        "Published values are those of the paper's tables 1 to 3, with what they print after ±; for miniImageNet both "
-        "WRN-28-10, whose average gain is the 3.45 points of the text, and Conv4. Ours have 95 % intervals over "
-        "episodes. The text says 'at least 5 %' for entities; INTRA 10-way 1~2-shot gains 4.26.",
-        _bars,
-        score_figures.draw_bars,
-        score_figures.bar_table,
-    ),
-    "fig4": Kind(
-        "Distances of instances to hyperspheres",
-        "25 instances of 5 random unseen classes (rows) against the spheres of these classes (columns), each fitted by "
-        "eq. 3 to 5 other instances. A value is eq. 2, the distance to the surface, scaled to 0 to 1 within a panel.",
-        _distances,
-        space_figures.draw_distances,
-        space_figures.distance_table,
-        measured=True,
-    ),
-    "fig5": Kind(
-        "Similarity of instances",
-        "Cosine similarities of 25 instances of 5 random unseen classes, in four panels of other classes for each run. "
-        "Cells on the diagonal blocks are of one class.",
-        _similarities,
-        space_figures.draw_similarities,
-        space_figures.similarity_table,
-        measured=True,
-    ),
-    "fig6": Kind(
-        "Radius dynamics of anchor classes",
-        "One training for each anchor; after the warm-up, blocks of good and bad episodes alternate. The claim of the "
-        "paper: the radius follows the distance with a small lag. Below: correlation of the changes of the radius with "
-        "the changes of the distance some blocks before; grey: each anchor, red: mean, 95 % interval for all lags at "
-        "once.",
-        _dynamics,
-        radius_figure.draw_radius,
-        radius_figure.lag_table,
-        measured=True,
-    ),
-    "fig7": Kind(
-        "t-SNE of training and unseen classes, before and after training",
-        "The gap is the mean distance of instances to the prototypes of other classes less that to their own; over the "
-        "scale of the space (root mean squared distance to the common mean), since a larger space has larger gaps. "
-        "The paper's gaps, train / test: ProtoNet 2.33 / 1.55, HyperProto 5.09 / 4.56.",
-        _maps,
-        space_figures.draw_maps,
-        space_figures.gap_table,
-        measured=True,
-    ),
-    "fig8": Kind(
-        "F1 against shots",
-        "Ours is on Few-NERD INTER with MiniLM; the paper's figure, which prints no numbers, is on INTRA with BERT. "
-        "INTRA is not at hand.",
-        _shots,
-        score_figures.draw_shots,
-        score_figures.shot_table,
-    ),
-    "radius": Kind(
-        "Learned radius against class scatter and class size",
-        "The paper says that sparse classes learn larger radii, and never shows it. Each point is a training class; "
-        "only differences of radii matter in training, so their mean is subtracted.",
-        _radii,
-        space_figures.draw_radii,
-        space_figures.radius_table,
-        measured=True,
-    ),
-    "memory": Kind(
-        "Memory against shots",
-        "The paper says that the memory of NNShot grows quadratically with the shots, and that of HyperProto does not. "
-        "Mean over episodes. Queries grow with the shots, as in Few-NERD.",
-        _memory,
-        score_figures.draw_memory,
-        score_figures.memory_table,
-        measured=True,
-    ),
-}
+def inline_svg(figure: FigureOnPage) -> str:
+    """The SVG as a part of a page: without what stands before it, every id under the figure's name."""
+    text = figure.drawing.svg(figure.name).decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{figure.name}-', text)
+    text = re.sub(r'href="#', f'href="#{figure.name}-', text)
+    text = re.sub(r"url\(#", f"url(#{figure.name}-", text)
+    widest = PIXELS_AN_INCH * figure.drawing.figure.get_figwidth()
+    words = f'role="img" aria-label="{escape(figure.title, quote=True)}" style="max-width: {widest:.0f}px"'
+    opening = rf'<svg {words} \1 xmlns:xlink="http://www.w3.org/1999/xlink">'
+    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)

@@ -24,12 +24,12 @@ from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.files import lock, read_json
 from hyperproto.methods import METHODS
 from hyperproto.paper.jobs import Board, Job, Outcome, checked_workers, run_jobs
+from hyperproto.paper.report import run_differences
 from hyperproto.paper.train_run import finished
 from hyperproto.progress import Show, noted
 from hyperproto.recipes import WORDS, Recipe, parse_values, run_name, toml_value
 from hyperproto.registry import defaults
 from hyperproto.reports.grid_table import GridReport, GridRun
-from hyperproto.reports.table_runs import run_differences
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.resolve import completed
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy import stats
 
 from hyperproto.data import Pool, Progress, open_pool
@@ -20,11 +22,11 @@ from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.episodes.random import PICTURES, shuffled
 from hyperproto.errors import ConfigError
 from hyperproto.methods.hyperproto import HyperProto
-from hyperproto.paper.representations import class_words
+from hyperproto.paper.figure import Drawing, FigureDefinition, NotGivenError, Numbers, Points, Request, Table, style
+from hyperproto.paper.space_figures import class_words
 from hyperproto.progress import Show
 from hyperproto.recipes import Recipe
-from hyperproto.reports.drawing import Numbers
-from hyperproto.reports.figures import Floats
+from hyperproto.reports.pictures import BLUE, VERMILLION, Floats, plain
 from hyperproto.training import Run, load_recipe, train
 from hyperproto.training.learner import Learner
 from hyperproto.training.tasks import TaskSource
@@ -33,6 +35,8 @@ RECIPE = "table2:hyperproto-cnn"
 WARMUP, BLOCK, DRAWS, STEPS, ANCHORS = 500, 50, 50, 2000, 8
 AT_ONCE = 8  # draws that are looked at together
 MOST_LAG = 5  # blocks, of the cross-correlation
+COLUMNS = 4  # panels in a row
+DISTANCE, RADIUS = "distance to the centre (left scale)", "radius (right scale)"
 OVERRIDES = [  # 5-way 5-shot on a CPU: one episode a step, word vectors fixed
     "episodes.way=5", "episodes.batch=1", "encoder.learn_words=false",
     f"training.steps={STEPS}", f"training.validate_every={STEPS}", "training.checkpoint_every=250",
@@ -233,3 +237,108 @@ def _interval(correlations: Floats, lags: int) -> dict[str, float | None]:
     return {
         key: round(float(np.tanh(at)), 5) for key, at in (("mean", mean), ("low", mean - half), ("high", mean + half))
     }
+
+
+def draw_radius(numbers: Numbers) -> Drawing:
+    """A panel for each anchor, with two scales, and below them the cross-correlation by lag."""
+    anchors = numbers["anchors"]
+    rows = -(-len(anchors) // COLUMNS)
+    figure = Figure(figsize=(12, 2.5 * rows + 2.9), layout="constrained")
+    drawing = Drawing(figure)
+    upper, lower = figure.subfigures(2, 1, height_ratios=[2.5 * rows, 2.9], squeeze=False)[:, 0]
+    grid = upper.subplots(rows, min(COLUMNS, len(anchors)), squeeze=False)
+    for axis, anchor in zip(grid.ravel(), anchors, strict=False):
+        _draw_anchor(drawing, axis, anchor, numbers)
+    for axis in grid.ravel()[len(anchors) :]:
+        axis.set_axis_off()
+    upper.supxlabel("training step (grey: blocks of bad episodes)", fontsize=9)
+    handles = {label: h for axis in upper.axes for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    upper.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=2, fontsize=9, frameon=False)
+    titles = {"distance": "distance of the logged episode", "block_distance": "mean distance over the block"}
+    for axis, (key, title) in zip(lower.subplots(1, 2, sharey=True), titles.items(), strict=True):
+        _draw_correlation(drawing, axis, numbers["correlation"][key], title)
+    lower.supylabel("correlation of changes", fontsize=9)
+    return drawing
+
+
+def _draw_anchor(drawing: Drawing, axis: Axes, anchor: dict[str, Any], numbers: Numbers) -> None:
+    steps = np.array(anchor["step"])
+    right = axis.twinx()
+    for scale, key, label, colour, look in (
+        (axis, "distance", DISTANCE, BLUE, "-"),
+        (right, "radius", RADIUS, VERMILLION, "--"),
+    ):
+        line = scale.plot(
+            steps, anchor[key], look, color=colour, linewidth=1.5, marker="o", markersize=2.6, label=label
+        )
+        words = [
+            f"{anchor['anchor']}\nstep {s}: {key} {value:.4g}" for s, value in zip(steps, anchor[key], strict=True)
+        ]
+        places = np.stack([steps, anchor[key]], axis=1)
+        series = drawing.belongs(label, line)
+        drawing.spots.append(Points(scale, places, [drawing.tip(text) for text in words], series))
+        scale.tick_params(axis="y", labelsize=7, colors=colour)
+    block, start = numbers["block"], numbers["warmup"]
+    for end in steps[(steps - start) // block % 2 == 0]:
+        axis.axvspan(end - block, end, color="#999999", alpha=0.16, linewidth=0)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.set_title(plain(anchor["anchor"][:34]), fontsize=9)
+    axis.spines["top"].set_visible(False)
+    right.spines["top"].set_visible(False)
+
+
+def _draw_correlation(drawing: Drawing, axis: Axes, found: dict[str, Any], title: str) -> None:
+    rows = found["lags"]
+    lags, means = [row["lag"] for row in rows], [row["mean"] for row in rows]
+    axis.axhline(0, color="black", linewidth=0.7)
+    for row in rows:
+        axis.scatter([row["lag"]] * len(row["anchors"]), row["anchors"], s=9, color="#999999", linewidths=0, zorder=2)
+        if row["low"] is not None:
+            axis.plot([row["lag"]] * 2, [row["low"], row["high"]], color=VERMILLION, linewidth=1.6, zorder=3)
+    axis.scatter(lags, means, s=34, color=VERMILLION, zorder=4)
+    words = [_lag_words(row) for row in rows]
+    drawing.spots.append(Points(axis, np.array([lags, means]).T.reshape(-1, 2), [drawing.tip(text) for text in words]))
+    style(axis)
+    axis.set_xticks(lags)
+    axis.set_xlabel("lag in blocks (above 0: the radius follows the distance)", fontsize=9)
+    verdict = "the radius follows" if found["radius_follows"] else "not shown that the radius follows"
+    axis.set_title(f"{title}: {verdict}", fontsize=9)
+
+
+def _lag_words(row: dict[str, Any]) -> str:
+    interval = "" if row["low"] is None else f" [{row['low']:.3f}, {row['high']:.3f}]"
+    return f"lag {row['lag']}: mean correlation {row['mean']:.3f}{interval} over {len(row['anchors'])} anchors"
+
+
+def lag_table(numbers: Numbers) -> Table:
+    """Head and rows: a row for each lag."""
+    rows = []
+    for key, words in (("distance", "of the logged episode"), ("block_distance", "over the block")):
+        for row in numbers["correlation"][key]["lags"]:
+            interval = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+            rows.append([words, str(row["lag"]), f"{row['mean']:.3f}", interval])
+    return ["distance", "lag, blocks", "mean correlation of changes", "95 % interval, all lags at once"], rows
+
+
+def _measure(request: Request, show: Show) -> Numbers:
+    if not request.alone:
+        raise NotGivenError(
+            "fig6 trains once for each anchor class; make it by its own name, `hyperproto figure fig6 --out FOLDER`, "
+            "and name its numbers, fig6.json, with --results"
+        )
+    recipe = anchor_recipe(request.recipe, request.overrides, request.seed)
+    anchors = ANCHORS if request.anchors is None else request.anchors
+    return radius_dynamics(request.out / "fig6-runs", recipe, anchors, show)
+
+
+FIG6 = FigureDefinition(
+    "Radius dynamics of anchor classes",
+    "One training for each anchor; after the warm-up, blocks of good and bad episodes alternate. The claim of the "
+    "paper: the radius follows the distance with a small lag. Below: correlation of the changes of the radius with "
+    "the changes of the distance some blocks before; grey: each anchor, red: mean, 95 % interval for all lags at "
+    "once.",
+    _measure,
+    draw_radius,
+    lag_table,
+    measured=True,
+)

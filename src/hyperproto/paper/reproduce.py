@@ -26,10 +26,13 @@ from hyperproto.errors import ConfigError, DataError, HyperProtoError, unknown_n
 from hyperproto.evaluation import EncodedPool, Result
 from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
-from hyperproto.paper.figures import Request, Results, make_figures
+from hyperproto.paper.figure import Request, Results
+from hyperproto.paper.figures import make_figures
 from hyperproto.paper.grid import OnRun, Planned, data_problems, duration, run_planned
 from hyperproto.paper.jobs import checked_workers
 from hyperproto.paper.report import BASELINES, draw_column, measure_column
+from hyperproto.paper.score_figures import bar_numbers
+from hyperproto.paper.table import RunGroup, TableReport, TableRun, sheet
 from hyperproto.paper.train_run import finished, train_job
 from hyperproto.progress import Show
 from hyperproto.recipes import (
@@ -48,11 +51,7 @@ from hyperproto.recipes import (
 )
 from hyperproto.registry import keywords
 from hyperproto.reports.grid_table import GridRun
-from hyperproto.reports.score_figures import bar_numbers
-from hyperproto.reports.table_results import RunGroup, TableReport
-from hyperproto.reports.table_runs import TableRun
-from hyperproto.reports.table_text import sheet
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.tables import TextTable
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.sources import READING, Candidate, Source, run_source
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hyperproto.evaluation import Result, compare
 from hyperproto.problems import mean_interval, paired_difference
 from hyperproto.problems.intervals import FloatArray
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.tables import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +84,7 @@ class Comparison:
         """Draw learning curves: the mean of each method over shots, with 95 % intervals; unequal shots stand apart."""
         from matplotlib.figure import Figure
 
-        from hyperproto.reports.drawing import CLASS_COLOURS, CLASS_MARKERS
+        from hyperproto.reports.pictures import CLASS_COLOURS, CLASS_MARKERS
 
         equal = [group for group in self.groups if isinstance(group[0].settings["shot"], int)]
         equal.sort(key=lambda group: group[0].settings["shot"])

@@ -8,9 +8,9 @@ from typing import Any
 from hyperproto import __version__
 from hyperproto.evaluation import Result, compare
 from hyperproto.problems import mean_interval, paired_difference
-from hyperproto.reports.figures import accuracy_chart
 from hyperproto.reports.page import Page
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.pictures import accuracy_chart
+from hyperproto.reports.tables import TextTable
 
 # The rows that the page opens with, by their labels: "encoder trained by: method closed-form transform options".
 SHORT = {

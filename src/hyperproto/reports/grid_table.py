@@ -10,8 +10,7 @@ import numpy as np
 from hyperproto.files import atomic_write
 from hyperproto.problems import mean_interval
 from hyperproto.problems.intervals import or_none
-from hyperproto.reports.sheet import Number, Sheet, SheetRow
-from hyperproto.reports.text_table import TextTable
+from hyperproto.reports.tables import Number, Sheet, SheetRow, TextTable
 
 SEED = "training.seed"
 NOTE = (

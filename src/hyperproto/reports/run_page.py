@@ -4,7 +4,7 @@ import numpy as np
 
 from hyperproto.methods.stored import watched_classes
 from hyperproto.recipes import Recipe, parse
-from hyperproto.reports import figures
+from hyperproto.reports import pictures as figures
 from hyperproto.reports.page import Page
 from hyperproto.reports.recipe_text import settings_lines
 from hyperproto.training import Run

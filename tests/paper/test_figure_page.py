@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hyperproto.reports import score_figures, space_figures
-from hyperproto.reports.figure_page import FigureOnPage, inline_svg, write_figure_page
+from hyperproto.paper import score_figures, space_figures, tsne_figure
+from hyperproto.paper.figures import FigureOnPage, inline_svg, write_figure_page
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
 NUMBERS = (["name", "value"], [["a", "9.5"], ["b", ""], ["c", "10.25 ± 1"], ["d", "-3"], ["e", "unknown"]])
@@ -40,7 +40,7 @@ def figures() -> list[FigureOnPage]:
     return [
         on_page("fig3", score_figures.draw_bars(bars), score_figures.bar_table(bars)),
         on_page("fig4", space_figures.draw_distances({"panels": [{**heat, "nearest_is_own": 1.0}]}), NUMBERS),
-        on_page("fig7", space_figures.draw_maps(maps), space_figures.gap_table(maps)),
+        on_page("fig7", tsne_figure.draw_maps(maps), tsne_figure.gap_table(maps)),
     ]
 
 

@@ -1,11 +1,13 @@
-"""What the figures of the paper share: colours, files, and the places on a picture that a page can explain.
+"""Parts that all figures of the paper share: what is asked for, what one is, its drawing, and the places to explain.
 
 A figure is drawn from a dict of numbers that JSON can hold, and from nothing else: the same file draws it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +16,53 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hyperproto.errors import ConfigError, DataError
+from hyperproto.progress import Show
+from hyperproto.training import Run
+
 Numbers = dict[str, Any]  # what a figure shows, as its JSON file holds it
 
-# Okabe and Ito's colours, which readers with any kind of colour vision tell apart.
-BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE, BLACK = (
-    "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000",
-)  # fmt: skip
-CLASS_COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK, "#999999")
-CLASS_MARKERS = "o^sDvPX*"
+Table = tuple[list[str], list[list[str]]]  # head and rows
+HOW = "make one with `hyperproto report TABLE --json FILE` or `hyperproto figure NAME --out FOLDER`"
 DPI = 150
+
+
+class NotGivenError(ConfigError):
+    """A figure needs runs or results that were not given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Files of results, sorted by what they hold."""
+
+    figures: dict[str, tuple[Path, Numbers]] = field(default_factory=dict)  # measured before, by name
+    tables: dict[str, tuple[Path, dict[str, Any]]] = field(default_factory=dict)  # reports on tables, by table
+    shots: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)  # entity grids
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What figures are made from; None stands for the default of each figure."""
+
+    out: Path
+    runs: Sequence[str] = ()
+    results: Results = field(default_factory=Results)
+    data: str | None = None
+    split: str | None = None
+    samples: int | None = None  # instances a class
+    shots: Sequence[int] | None = None
+    recipe: str | None = None  # of trainings
+    overrides: Sequence[str] = ()
+    anchors: int | None = None
+    seed: int = 0
+    alone: bool = True  # whether this figure was asked for by its name, and not among all
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether it says what to measure, so that what was measured before is not meant."""
+        settings = (self.data, self.split, self.samples, self.shots, self.recipe, self.anchors)
+        told = bool(self.overrides) or any(given is not None for given in settings)
+        return bool(self.runs) or (self.alone and told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +84,7 @@ class Points:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class Cells:
     """A panel of rows x columns of equal cells: what each row and each column is, and the values."""
 
     axis: Axes
@@ -70,7 +110,7 @@ class Drawing:
     figure: Figure
     series: list[str] = field(default_factory=list)
     tips: list[dict[str, str]] = field(default_factory=list)  # "text", and "image", a data URI
-    spots: list[Points | Grid] = field(default_factory=list)
+    spots: list[Points | Cells] = field(default_factory=list)
 
     def tip(self, text: str, image: str | None = None) -> int:
         """Add the words, and the picture, of one thing; return its number."""
@@ -111,9 +151,27 @@ class Drawing:
         return buffer.getvalue()
 
 
-def plain(text: str) -> str:
-    """Words of others as they are: a dollar begins no formula, and half a character is a question mark."""
-    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
+@dataclass(frozen=True)
+class FigureDefinition:
+    """A figure: what it shows, and how it is made."""
+
+    title: str
+    caption: str
+    measure: Callable[[Request, Show], Numbers]
+    draw: Callable[[Numbers], Drawing]
+    table: Callable[[Numbers], Table] | None = None
+    measured: bool = False  # in runs, by a training or a measurement: what was measured before is drawn again
+
+
+@contextmanager
+def about(path: str | None) -> Iterator[None]:
+    """Name the file of results whose numbers are not what they should be."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if path is None:
+            raise
+        raise DataError(f"{path}: not the numbers that this figure needs ({error!r:.200}); {HOW}") from None
 
 
 def style(axis: Axes) -> None:
@@ -122,3 +180,32 @@ def style(axis: Axes) -> None:
     axis.grid(axis="y", alpha=0.3, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(labelsize=8)
+
+
+def runs_for(name: str, what: str, request: Request) -> Sequence[str]:
+    """Return the runs that were given, or say which ones a figure needs."""
+    if not request.runs:
+        raise NotGivenError(
+            f"{name} looks into {what}: name each with --run, or its numbers, {name}.json, with --results"
+        )
+    return request.runs
+
+
+def one_a_data_set(runs: Sequence[str], request: Request) -> Sequence[str]:
+    """Choose one run for each data set, the first of hyperproto or the first; all runs if one figure is asked for."""
+    if request.alone:
+        return runs
+    chosen: dict[str, str] = {}
+    for run in sorted(runs, key=lambda run: method_of(run) != "hyperproto"):
+        chosen.setdefault(trained_on(run), run)
+    return [run for run in runs if run in chosen.values()]
+
+
+def trained_on(run: str) -> str:
+    """Return the data spec that a run was trained on."""
+    return str(Run(run).read_config()["recipe"]["data"]["spec"])
+
+
+def method_of(run: str) -> str:
+    """Return the name of the method of a run."""
+    return str(Run(run).read_config()["recipe"]["method"]["name"])

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
-from hyperproto.reports.drawing import BLACK, BLUE, GREEN, ORANGE, VERMILLION, Drawing, Numbers
+from hyperproto.paper.figure import Drawing, FigureDefinition, Numbers
+from hyperproto.reports.pictures import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 
 SHOTS, OTHERS = 5, 26
 
@@ -176,3 +177,20 @@ def _cone(ball: Any, cone: dict[str, Any], colour: str) -> None:
     ball.plot(*np.stack([np.zeros(3), axis]).T, color=BLACK, linewidth=1.1)
     ball.scatter(*axis, marker="*", s=110, color=BLACK, depthshade=False)
     ball.scatter(*np.array(cone["points"]).T, marker="^", s=20, color=colour, depthshade=False)
+
+
+FIG1 = FigureDefinition(
+    "A hypersphere is initialised and learned",
+    "Left: five sampled examples give the centre (their mean) and the radius (their mean distance to it), eq. 3. "
+    "Right: learning moves both; here to the mean and the mean distance of all the data. The green lines are the "
+    "distances of two examples to the surface. A schematic: points drawn at random, the encoder left out.",
+    lambda request, show: sphere_numbers(),
+    draw_sphere,
+)
+FIG2 = FigureDefinition(
+    "The two variants: cones on a unit ball, round Gaussians",
+    "Left: a class is an axis and an angle, here the mean angle of its points. Right: a class is a mean and one "
+    "standard deviation. A schematic: points drawn at random.",
+    lambda request, show: variant_numbers(),
+    draw_variants,
+)

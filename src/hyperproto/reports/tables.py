@@ -1,19 +1,156 @@
-"""A table for other programs: Markdown, LaTeX (booktabs), CSV, and an HTML page that sorts by a click.
+"""Tables of text: on a terminal of any width (`TextTable`), and in files of several formats (`Sheet`).
 
-report -> Sheet -> text of a format. In LaTeX and HTML numbers stand as in Markdown, `69.20 ± 0.20, sd 0.30`; CSV gives
-each part of a number a column of its own.
+A table that is too wide for the terminal folds its text columns at spaces; one that is still too wide is replaced by a
+narrower form, if it has one, and else by a list with one cell a line: no number is cut and no word is broken. In LaTeX
+and HTML numbers stand as in Markdown, `69.20 ± 0.20, sd 0.30`; CSV gives each part of a number a column of its own.
 """
 
 import csv
+import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
 from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
 
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.files import atomic_write
 from hyperproto.reports.page import Page
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Rows below a head. A cell may hold several lines; a row of one cell is a heading of its own.
+
+    Examples
+    --------
+    >>> print(TextTable("Accuracy, %", ["", "5-way"], [["ProtoNet", "98.10 ± 0.12"]]).text(width=40))
+    Accuracy, %
+    ┏━━━━━━━━━━┳━━━━━━━━━━━━━━┓
+    ┃          ┃        5-way ┃
+    ┡━━━━━━━━━━╇━━━━━━━━━━━━━━┩
+    │ ProtoNet │ 98.10 ± 0.12 │
+    └──────────┴──────────────┘
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1  # leading columns that hold words, and may be folded; the others hold numbers
+    bold: Collection[int] = ()  # numbers of the rows that stand out
+    narrower: "TextTable | None" = field(default=None, repr=False)  # says the same in fewer columns
+
+    def text(self, width: int = 100) -> str:
+        """The table as plain text of at most so many columns, unless one word alone is longer."""
+        console = Console(width=width, file=StringIO(), color_system=None, force_terminal=False, legacy_windows=False)
+        with console.capture() as capture:
+            console.print(self, crop=False)
+        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Choose the form that fits."""
+        width = options.max_width
+        if self.title:
+            yield _plain(folded(self.title, width), "italic")
+        fitting = self
+        while fitting.narrower is not None and sum(fitting._least()) + fitting._frame() > width:
+            fitting = fitting.narrower
+        if sum(fitting._least()) + fitting._frame() <= width:
+            yield fitting._grid(width)
+        else:
+            yield from fitting._records(width)
+
+    def _frame(self) -> int:
+        """Columns that borders and padding take."""
+        return 3 * len(self.head) + 1
+
+    def _columns(self) -> list[list[str]]:
+        """The cells of each column, its head first."""
+        return [[name, *(row[n] for row in self.rows if len(row) > n)] for n, name in enumerate(self.head)]
+
+    def _least(self) -> list[int]:
+        """The width of each column below which a word or a number would break."""
+        widths = []
+        for n, (name, *cells) in enumerate(self._columns()):
+            whole = [part for cell in cells for part in (_words(cell) if n < self.texts else cell.split("\n"))]
+            widths.append(max(map(cell_len, [*_words(name), *whole, ""])))
+        return widths
+
+    def _widths(self, width: int) -> list[int]:
+        """Give each column what it asks for, or, where there is too little, share out what is left."""
+        least = self._least()
+        asked = [max(cell_len(line) for cell in cells for line in cell.split("\n")) for cells in self._columns()]
+        left = width - self._frame() - sum(least)
+        wishes = [b - a for a, b in zip(least, asked, strict=True)]
+        if sum(wishes) <= left:
+            return asked
+        return [a + left * wish // sum(wishes) for a, wish in zip(least, wishes, strict=True)]
+
+    def _grid(self, width: int) -> RenderableType:
+        table = Table()
+        widths = self._widths(width)
+        for n, (name, size) in enumerate(zip(self.head, widths, strict=True)):
+            table.add_column(Text(folded(name, size)), justify="left" if n < self.texts else "right", width=size)
+        for number, row in enumerate(self.rows):
+            cells = [folded(cell, size) for cell, size in zip(row, widths, strict=False)]
+            stands_out = number in self.bold or (len(row) == 1 and len(self.head) > 1)
+            table.add_row(*map(Text, cells), style="bold" if stands_out else None)
+        return table
+
+    def _records(self, width: int) -> Iterator[Text]:
+        """One cell a line, below the first cell of its row."""
+        for first, *cells in self.rows:
+            if first:
+                yield _plain(folded(first, width), "bold")
+            for name, cell in zip(self.head[1:], cells, strict=False):
+                if cell:
+                    yield _plain(folded(f"  {name}: {' '.join(cell.split())}", width, "    "))
+
+
+def _words(text: str) -> list[str]:
+    return [word.lstrip() for word in _WORD.findall(text)]
+
+
+def _plain(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ignore")
+
+
+# A word with the spaces before it; the optional parts of a data spec, FOLDER[,size=84][,seed=0], are words, too.
+_WORD = re.compile(r"\s*(?:\[,)?(?:(?!\[,)\S)+")
+
+
+def folded(text: str, width: int, indent: str = "") -> str:
+    """Fold lines between words; a word that is longer than the line stays whole."""
+    lines = []
+    for line in text.split("\n"):
+        filled = ""
+        for word in _WORD.findall(line):
+            if filled.strip() and cell_len(filled + word) > width:
+                lines.append(filled)
+                filled = indent + word.lstrip()
+            else:
+                filled += word
+        lines.append(filled)
+    return "\n".join(lines)
+
+
+def write_results(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with a line for each entry, and for each row of a list."""
+    lines = []
+    for name, value in content.items():
+        text = json.dumps(value, allow_nan=False)
+        if isinstance(value, list):
+            text = "[\n  " + ",\n  ".join(json.dumps(row, allow_nan=False) for row in value) + "\n ]"
+        lines.append(f" {json.dumps(name)}: {text}")
+    with atomic_write(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 @dataclass(frozen=True)
@@ -78,8 +215,6 @@ class Sheet:
 
     def write(self, folder: Path, name: str) -> list[Path]:
         """Write it into a folder in every format, NAME.md, NAME.tex, NAME.csv and NAME.html."""
-        from hyperproto.files import atomic_write
-
         paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
         for path, kind in zip(paths, SUFFIXES.values(), strict=True):
             with atomic_write(path) as file:

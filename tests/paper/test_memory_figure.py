@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from hyperproto.paper.scoring_memory import growth, memory_numbers, peak_bytes
-from hyperproto.reports import score_figures
+from hyperproto.paper import memory_figure
+from hyperproto.paper.memory_figure import growth, memory_numbers, peak_bytes
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import write_conll
-from tests.reports.test_paper_figures import check
+from tests.paper.test_drawings import check
 
 
 def test_the_peak_is_what_is_held_at_one_time() -> None:
@@ -35,8 +35,8 @@ def test_memory_by_shots(tmp_path: Path) -> None:
     powers = numbers["power_of_shots"]
     assert powers["HyperProto"]["kept"] == 0
     assert powers["NNShot"]["all_distances"] > powers["NNShot"]["kept"] > 0.5
-    check(score_figures.draw_memory(numbers), "memory")
-    head, rows = score_figures.memory_table(numbers)
+    check(memory_figure.draw_memory(numbers), "memory")
+    head, rows = memory_figure.memory_table(numbers)
     assert len(rows) == 6
     assert len(head) == len(rows[0])
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,46 @@ import numpy as np
 from hyperproto import __version__
 from hyperproto.evaluation import Result, compare
 from hyperproto.problems import mean_interval
-from hyperproto.recipes import Average, Paper, PaperTable, Published
-from hyperproto.reports.table_runs import TableRun
+from hyperproto.recipes import Average, Paper, PaperTable, Published, Recipe
+from hyperproto.reports.comparison import describe
+from hyperproto.reports.tables import Cell, Number, Sheet, SheetRow, TextTable
+from hyperproto.training import Run
+
+FEW = 4  # recipes to run that are listed in the table itself, and not below it
+HEAD = ("row", "backbone, or how it was evaluated")
+
+
+@dataclass(frozen=True, eq=False)
+class TableRun:
+    """A run, and the published row that it reproduces."""
+
+    folder: Path
+    recipe: Recipe
+    paper: Paper
+    name: str  # FILE:ROW, if it was trained exactly as that says; "" if it was not
+    data_digest: str
+    step: int  # the last one logged
+    finished: bool
+
+    @property
+    def seed(self) -> int:
+        """The seed of the training."""
+        return self.recipe.training.seed
+
+    @property
+    def has_model(self) -> bool:
+        """Whether it was ever validated: before that there is nothing to evaluate."""
+        return Run(self.folder).model.exists()
+
+    def label(self, seeds: list[int]) -> str:
+        """Say in a few words what it is."""
+        words = [self.name or f"{self.recipe.name} with other settings ({self.folder})"]
+        words.append(f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
+        if not self.finished:
+            words.append(f"not finished: step {self.step} of {self.recipe.training.steps}")
+        notes = [self.paper.note] if self.paper.note else []
+        notes += [f"at most {self.paper.episodes:,} episodes"] if self.paper.episodes else []
+        return "; ".join([", ".join(words), *notes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +170,6 @@ class TableReport:
 
     def table_text(self, kind: str = "markdown") -> str:
         """The table as Markdown, LaTeX, CSV or HTML: "markdown", "latex", "csv" or "html"."""
-        from hyperproto.reports.table_text import sheet
-
         return sheet(self).text(kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -176,3 +213,138 @@ class TableReport:
             rows += compare([Result(result.label, {}, result.values[:common]) for result in pair])
             rows[-1]["episodes"] = common
         return rows
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One line of the table; the published ones stand out."""
+
+    label: str
+    how: str
+    values: list[Cell]  # one for each column of the table, and for each average
+    published: bool = False
+
+    @property
+    def cells(self) -> list[str]:
+        """What is printed in each column."""
+        return self.row().texts()[len(HEAD) :]
+
+    def row(self) -> SheetRow:
+        """The line as one of a sheet."""
+        return SheetRow([self.label, self.how, *self.values], strong=self.published)
+
+
+def lines(report: TableReport) -> list[TableLine]:
+    """Lay the table out: each published row, then what was measured for it, has begun, or can be run."""
+    columns, averages = [column.name for column in report.table.columns], report.table.averages
+    empty: list[Cell] = [""] * (len(columns) + len(averages))
+    found = []
+    for row in report.table.published:
+        groups, started, to_run = report.of(row)
+        printed = [_published(row, name) for name in columns] + [_average(row, each) for each in averages]
+        found.append(TableLine(row.method, row.backbone, printed, published=True))
+        if row.precision:
+            parts: list[Cell] = [_parts(row, name) for name in columns]
+            found.append(TableLine("", "precision / recall", parts + [""] * len(averages)))
+        for group in groups:
+            found += _group(group, columns, averages)
+        found += [TableLine(f"{run.label([run.seed])}; no model yet", str(run.folder), empty) for run in started]
+        found += [TableLine(f"to run: {name}", "", empty) for name in to_run if len(to_run) <= FEW]
+    return found
+
+
+def _group(group: RunGroup, columns: Sequence[str], averages: Sequence[Average]) -> list[TableLine]:
+    """One line for each way of evaluating; the first names the runs."""
+    labels = [group.label] + [""] * (len(group.variants) - 1)
+    found = []
+    for label, variant in zip(labels, group.variants.values(), strict=True):
+        cells = [_measured(variant.value(name), variant.precision_recall(name)) for name in columns]
+        cells += [_measured(variant.average(each.columns)) for each in averages]
+        found.append(TableLine(label, variant.label, cells))
+    return found
+
+
+def _published(row: Published, column: str) -> Cell:
+    """A number as the paper prints it; its precision and recall stand in the line below."""
+    if column not in row.numbers:
+        return ""
+    mean, half = [*row.numbers[column], None][:2]
+    assert mean is not None
+    parts = (row.precision[column][0], row.recall[column][0]) if {column} <= {*row.precision} & {*row.recall} else None
+    return Number(mean, half, parts=parts, parts_apart=True)
+
+
+def _parts(row: Published, column: str) -> str:
+    """Precision and recall as the paper prints them."""
+    parts = [row.printed(column, "precision"), row.printed(column, "recall")]
+    return " / ".join(parts) if all(parts) else ""
+
+
+def _average(row: Published, average: Average) -> Cell:
+    """The mean of the numbers that the paper prints."""
+    mean = row.average(average.columns)
+    return "" if mean is None else Number(mean)
+
+
+def _measured(value: tuple[float, float, float | None] | None, parts: tuple[float, float] | None = None) -> Cell:
+    """Ours, in percent: mean over seeds, its interval over episodes, the deviation between seeds."""
+    if value is None:
+        return ""
+    mean, ci95, deviation = (None if part is None else 100 * part for part in value)
+    assert mean is not None
+    return Number(mean, ci95, deviation, parts and (100 * parts[0], 100 * parts[1]))
+
+
+def caption(report: TableReport) -> list[str]:
+    """Say what the numbers are, on which episodes, what the paper says that does not fit, and what was left out."""
+    table = report.table
+    fewer = any(group.paper.episodes for group in report.groups)
+    words = [
+        "Published: as printed. Ours: mean ± 95 % interval over episodes, the same ones for all rows of a column"
+        f"{', of some rows the first of them' if fewer else ''}; of "
+        "several seeds, the mean over them and sd, the standard deviation between them. An empty cell: nothing was run."
+    ]
+    for column in table.columns:
+        task = {"query": column.query or table.query, "episodes": report.episodes, "seed": table.seed}
+        drawn = {"episode_hash": report.hashes.get(column.name, "none (nothing was run)")}
+        tagged = {"convention": "toolkit"} if table.metric == "f1" else {}
+        words.append(f"{column.name}: {describe({**column.model_dump(), **task, **drawn, **tagged})}")
+    words += [f"{each.name}: the mean over {', '.join(each.columns)}" for each in table.averages]
+    for row in table.published:
+        *_, to_run = report.of(row)
+        words += [f"{row.method}, {row.backbone}: {row.note}"] if row.note else []
+        words += [f"{row.method}, {row.backbone}, to run: {', '.join(to_run)}"] if len(to_run) > FEW else []
+    return [*words, *table.notes, *report.remarks]
+
+
+def _head(report: TableReport) -> list[str]:
+    columns = [column.name for column in report.table.columns]
+    return [*HEAD, *columns, *(average.name for average in report.table.averages)]
+
+
+def text_table(report: TableReport) -> TextTable:
+    """Make the table for the terminal."""
+    found = lines(report)
+    head = _head(report)
+    labels = [line.label if line.published or not line.label else f"  {line.label}" for line in found]
+    bold = {number for number, line in enumerate(found) if line.published}
+    rows = [[label, line.how, *line.cells] for label, line in zip(labels, found, strict=True)]
+    folded = [[label, how, *(_folded(cell) for cell in cells)] for label, how, *cells in rows]
+    narrower = TextTable("", head, folded, texts=len(HEAD), bold=bold)
+    return TextTable(report.table.title, head, rows, texts=len(HEAD), bold=bold, narrower=narrower)
+
+
+def _folded(cell: str) -> str:
+    """A mean with its interval, and below it what else there is."""
+    return cell.replace(", sd", "\nsd").replace(" (", "\n(").replace(" / ", " /\n" if "(" not in cell else " / ")
+
+
+def sheet(report: TableReport) -> Sheet:
+    """The same table for files: see `Sheet.text`."""
+    rows = [line.row() for line in lines(report)]
+    return Sheet(report.table.title, _head(report), rows, caption(report), labels=len(HEAD))
+
+
+def markdown(report: TableReport) -> str:
+    """The same table in Markdown."""
+    return sheet(report).text("markdown")

@@ -6,7 +6,7 @@ to the class's centre, in the plane that is drawn. Distances in the plane are no
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -19,11 +19,32 @@ from numpy.typing import NDArray
 from hyperproto.data import IntArray, Pool
 from hyperproto.episodes import Episode
 
+if TYPE_CHECKING:
+    from hyperproto.estimators.doctor import Diagnosis
+
 Floats = NDArray[np.floating[Any]]
 
 SHARE = 0.8  # of a class's points that its circle covers
 COVERS = f"a circle covers {100 * SHARE:.0f} % of its class"
+# Okabe and Ito's colours, which readers with any kind of colour vision tell apart.
+BLUE, VERMILLION, GREEN, ORANGE, SKY, PURPLE, BLACK = (
+    "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000",
+)  # fmt: skip
+CLASS_COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK, "#999999")
+CLASS_MARKERS = "o^sDvPX*"
 OURS, OTHERS = "#c23b22", "#31517a"  # colours of HyperProto and of everything else
+WIDEST = 40  # characters of a label: the time to lay out a text grows with the square of its length
+LEAST_OVERLAP = 0.005  # of a pair that is joined by a line
+BOX = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
+LEGEND = (
+    "circle: covers {covered:.0%} of the class's own examples in this plane; line: overlap with the nearest rival; "
+    "black ring: possibly mislabelled; black cross: far from its class"
+)
+
+
+def plain(text: str) -> str:
+    """Words of others as they are: a dollar begins no formula, and half a character is a question mark."""
+    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
 
 
 def circle_radius(points: Floats, center: Floats, share: float = SHARE) -> float:
@@ -247,3 +268,65 @@ def _png(figure: Figure) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight")
     return buffer.getvalue()
+
+
+def draw_diagnosis(diagnosis: "Diagnosis") -> Any:
+    """Draw a matplotlib Figure."""
+    plane = diagnosis.plane
+    figure = Figure(figsize=(8.5, 7), layout="constrained")
+    axis = figure.subplots()
+    colours = colormaps["tab20"](np.arange(len(plane.classes)) % 20)
+    _circles(axis, plane, colours)
+    axis.scatter(plane.examples[:, 0], plane.examples[:, 1], s=9, c=colours[plane.labels], zorder=3, linewidths=0)
+    _marks(axis, diagnosis)
+    _lines(axis, diagnosis)
+    for n, mean in zip(plane.classes, plane.means, strict=True):
+        axis.annotate(
+            plain(_short(diagnosis.classes[n].label)), mean, fontsize=8, ha="center", va="center", bbox=BOX, zorder=6
+        )
+    axis.set_aspect("equal")
+    axis.autoscale_view()
+    axis.set_xticks([])
+    axis.set_yticks([])
+    some = len(plane.classes) < len(diagnosis.classes)
+    which = f"The {len(plane.classes)} most confused of {len(diagnosis.classes)} classes" if some else "Classes"
+    axis.set_title(f"{which}, in the plane in which their means lie farthest apart", fontsize=10)
+    axis.set_xlabel(LEGEND.format(covered=plane.covered), fontsize=7)
+    return figure
+
+
+def _short(label: Any) -> str:
+    """Return a label on one line of at most WIDEST characters."""
+    text = " ".join(str(label).split())
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…"
+
+
+def _circles(axis: Any, plane: Any, colours: Any) -> None:
+    for mean, radius, colour in zip(plane.means, plane.radii, colours, strict=True):
+        axis.add_patch(Circle(tuple(mean), float(radius), facecolor=(*colour[:3], 0.15), edgecolor="none", zorder=1))
+        axis.add_patch(Circle(tuple(mean), float(radius), fill=False, edgecolor=colour, linewidth=1.2, zorder=2))
+
+
+def _marks(axis: Any, diagnosis: "Diagnosis") -> None:
+    plane = diagnosis.plane
+    for reports, style in (
+        (diagnosis.mislabelled, {"marker": "o", "facecolors": "none", "edgecolors": "black", "s": 60}),
+        (diagnosis.outlying, {"marker": "x", "c": "black", "s": 45}),
+    ):
+        marked = plane.examples[np.isin(plane.numbers, [report.example for report in reports])]
+        axis.scatter(marked[:, 0], marked[:, 1], zorder=4, linewidths=1.0, **style)
+
+
+def _lines(axis: Any, diagnosis: "Diagnosis") -> None:
+    """Join each class and its rival, once, and say how large their overlap is."""
+    plane = diagnosis.plane
+    place = {diagnosis.classes[n].label: mean for n, mean in zip(plane.classes, plane.means, strict=True)}
+    pairs: dict[frozenset[Any], float] = {}
+    for report in diagnosis.classes:
+        if report.label in place and report.rival in place and (report.overlap or 0.0) >= LEAST_OVERLAP:
+            pair = frozenset((report.label, report.rival))
+            pairs[pair] = max(pairs.get(pair, 0.0), report.overlap or 0.0)
+    for pair, overlap in pairs.items():
+        ends = np.stack([place[label] for label in pair])
+        axis.plot(ends[:, 0], ends[:, 1], color="black", alpha=0.55, linewidth=0.5 + 12 * overlap, zorder=5)
+        axis.annotate(f"{overlap:.0%}", ends.mean(axis=0), fontsize=7, ha="center", va="center", bbox=BOX, zorder=6)

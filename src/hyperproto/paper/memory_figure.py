@@ -10,6 +10,7 @@ from weakref import finalize
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -17,9 +18,10 @@ from torch.utils._pytree import tree_leaves
 from hyperproto.data import open_pool
 from hyperproto.episodes import Episode
 from hyperproto.methods import Method, Task, make_method
+from hyperproto.paper.figure import Drawing, FigureDefinition, NotGivenError, Numbers, Points, Request, Table, style
 from hyperproto.problems import make_sampler
 from hyperproto.progress import Show
-from hyperproto.reports.drawing import Numbers
+from hyperproto.reports.pictures import VERMILLION, plain
 
 SHOTS = (1, 2, 5, 10, 15, 20)
 SIZE = 768  # of BERT's vectors
@@ -118,3 +120,69 @@ def peak_bytes(call: Callable[[], Any]) -> int:
     with seen:
         call()
     return seen.peak
+
+
+MEMORY = {
+    "kept": "kept for the classes",
+    "all_distances": "all distances at once",
+    "all_differences": "all differences at once",
+    "measured": "measured: most held in our scoring",
+}
+
+
+def draw_memory(numbers: Numbers) -> Drawing:
+    """A panel for each kind of memory, on logarithmic scales, a line for each method."""
+    figure = Figure(figsize=(12.4, 3.9), layout="constrained")
+    drawing = Drawing(figure)
+    panels = figure.subplots(1, len(MEMORY), sharey=True)
+    for axis, (part, title) in zip(panels, MEMORY.items(), strict=True):
+        for method, colour, marker in (("NNShot", "#666666", "s"), ("HyperProto", VERMILLION, "D")):
+            rows = [row for row in numbers["rows"] if row["method"] == method]
+            places = np.array([[row["shots"], row[part] / 2**20] for row in rows])
+            line = axis.plot(*places.T, color=colour, marker=marker, markersize=5, label=method)
+            words = [f"{method}, {title}\n{row['shots']} shots: {row[part] / 2**20:.4g} MiB" for row in rows]
+            series = drawing.belongs(method, line)
+            drawing.spots.append(Points(axis, places, [drawing.tip(text) for text in words], series))
+        style(axis)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        shots = sorted({row["shots"] for row in numbers["rows"]})
+        axis.set_xticks(shots, [str(k) for k in shots])
+        axis.minorticks_off()
+        powers = [numbers["power_of_shots"][method][part] for method in ("NNShot", "HyperProto")]
+        said = "" if None in powers else f"\n∝ shots to the power {powers[0]:.2f} / {powers[1]:.2f}"
+        axis.set_title(f"{title}{said}", fontsize=9)
+        axis.set_xlabel("shots", fontsize=9)
+    panels[0].set_ylabel("MiB an episode", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    data = plain(f"{numbers['data']} ({numbers['split']})")
+    figure.suptitle(f"{data}, {numbers['way']}-way, vectors of {numbers['size']}", fontsize=10)
+    return drawing
+
+
+def memory_table(numbers: Numbers) -> Table:
+    """Head and rows: a row for each method and number of shots, in MiB."""
+    rows = [
+        [row["method"], str(row["shots"]), f"{row['support']:.0f}", *(f"{row[part] / 2**20:.4g}" for part in MEMORY)]
+        for row in numbers["rows"]
+    ]
+    return ["method", "shots", "support vectors", *(f"{title}, MiB" for title in MEMORY.values())], rows
+
+
+def _measure(request: Request, show: Show) -> Numbers:
+    if not request.alone and request.data is None:
+        raise NotGivenError("memory draws episodes of a data set: name it with --data, such as --data fewnerd")
+    data = request.data or "fewnerd"
+    return memory_numbers(data, request.split or "test", request.shots or SHOTS, request.seed, show)
+
+
+MEMORY_FIGURE = FigureDefinition(
+    "Memory against shots",
+    "The paper says that the memory of NNShot grows quadratically with the shots, and that of HyperProto does not. "
+    "Mean over episodes. Queries grow with the shots, as in Few-NERD.",
+    _measure,
+    draw_memory,
+    memory_table,
+    measured=True,
+)

@@ -1,18 +1,17 @@
-"""What trained encoders make of instances: distances to spheres, similarities, t-SNE, the gap between classes, radii.
+"""Figures 4 and 5 of the paper: distances of instances to spheres, and similarities of instances, in trained spaces.
 
-The numbers of figures 4, 5 and 7 of the paper, and of learned radii against class scatter and size, which it speaks of
-and never shows. Vectors are those that the run's method sees: after the feature transform.
+Vectors are those that the method of a run sees: after the feature transform.
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
+from matplotlib.figure import Figure
 
 from hyperproto.data import IntArray, Pool, open_pool, splits_of
 from hyperproto.data.fewrel import relation_texts
@@ -20,20 +19,27 @@ from hyperproto.data.miniimagenet import NAMES
 from hyperproto.episodes.random import PICTURES, shuffled
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
 from hyperproto.evaluation import EncodedPool, training_center
-from hyperproto.methods.stored import StoredRegions
+from hyperproto.paper.figure import (
+    Cells,
+    Drawing,
+    FigureDefinition,
+    Numbers,
+    Request,
+    Table,
+    one_a_data_set,
+    runs_for,
+)
 from hyperproto.progress import Show
 from hyperproto.recipes import Recipe
 from hyperproto.regions import Sphere
-from hyperproto.reports.drawing import Numbers
-from hyperproto.reports.figures import Floats, short_name, tsne
+from hyperproto.reports.pictures import Floats, plain, short_name
 from hyperproto.training import Run
 from hyperproto.training.learner import Learner
 
 CLASSES, INSTANCES, SHOTS = 5, 5, 5  # of a panel
 PANELS = 4  # of a row of figure 5
-WORDS = 500  # a type in figure 7
-SCATTER_UNITS = 100  # a class, for its scatter
-PAPER_GAP = {"ProtoNet": {"train": 2.33, "test": 1.55}, "HyperProto": {"train": 5.09, "test": 4.56}}
+WARM = "inferno_r"  # of distances: bright and warm is short
+SIMILAR = "inferno"  # of similarities: bright and warm is alike
 LONGEST = 400  # characters of an instance that are kept
 
 
@@ -153,8 +159,24 @@ def class_words(pool: Pool) -> list[str]:
     return [known.get(name) or short_name(name) for name in pool.class_names]
 
 
-def _facts(space: TrainedSpace, pool: Pool) -> dict[str, Any]:
+def run_facts(space: TrainedSpace, pool: Pool) -> dict[str, Any]:
+    """Return what the JSON file of a figure says of a run and its data."""
     return {"run": space.folder, "method": space.recipe.method.name, "data": pool.name, "split": pool.split}
+
+
+def instance_tips(drawing: Drawing, instances: Sequence[Mapping[str, str]]) -> list[int]:
+    """Add what a page says of instances; return their numbers."""
+    return [drawing.tip(f"{one['class']}\n{one['text']}", one.get("image")) for one in instances]
+
+
+def run_title(facts: Mapping[str, Any]) -> str:
+    """Return the title of a panel: data, split and method."""
+    return plain(f"{facts['data']} ({facts['split']}), {facts['method']}")
+
+
+def short_label(name: str, width: int = 22) -> str:
+    """Cut a class name to at most `width` characters."""
+    return plain(name if len(name) <= width else f"{name[: width - 1]}…")
 
 
 # Figure 4 -----------------------------------------------------------------------------------------------------------
@@ -183,7 +205,7 @@ def distance_numbers(runs: Sequence[str], split: str | None, seed: int, show: Sh
         own = np.repeat(np.arange(CLASSES), INSTANCES)
         panels.append(
             {
-                **_facts(space, pool),
+                **run_facts(space, pool),
                 "classes": [class_words(pool)[n] for n in classes],
                 "instances": described(pool, query),
                 "measure": measure.round(5).tolist(),
@@ -192,6 +214,54 @@ def distance_numbers(runs: Sequence[str], split: str | None, seed: int, show: Sh
             }
         )
     return {"shots": SHOTS, "seed": seed, "panels": panels}
+
+
+def draw_distances(numbers: Numbers) -> Drawing:
+    """One heat map for each run, side by side."""
+    panels = numbers["panels"]
+    figure = Figure(figsize=(1.2 + 4.1 * len(panels), 5.6), layout="constrained")
+    drawing = Drawing(figure)
+    image: Any = None
+    for axis, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        values = np.array(panel["normalised"])
+        image = axis.imshow(values, aspect="auto", cmap=WARM, vmin=0, vmax=1)
+        names = [short_label(name) for name in panel["classes"]]
+        each = len(values) // len(names)
+        axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
+        axis.set_yticks(np.arange(len(names)) * each + (each - 1) / 2, names, fontsize=8)
+        for line in range(1, len(names)):
+            axis.axhline(line * each - 0.5, color="white", linewidth=1.2)
+        axis.set_xlabel("hypersphere of", fontsize=9)
+        axis.set_ylabel("instances of", fontsize=9)
+        axis.set_title(f"{run_title(panel)}\nnearest sphere is the own: {panel['nearest_is_own']:.0%}", fontsize=9)
+        rows = instance_tips(drawing, panel["instances"])
+        columns = [drawing.tip(f"hypersphere of {name}") for name in panel["classes"]]
+        drawing.spots.append(Cells(axis, rows, columns, panel["measure"], "distance to the surface (eq. 2)"))
+    bar = figure.colorbar(image, ax=figure.axes, shrink=0.7, pad=0.02)
+    bar.set_label("distance to the surface, normalised (warm: short)", fontsize=9)
+    return drawing
+
+
+def distance_table(numbers: Numbers) -> Table:
+    """Head and rows: a row for each run."""
+    rows = [[p["run"], run_title(p), f"{p['nearest_is_own']:.2f}"] for p in numbers["panels"]]
+    return ["run", "data, method", "share of instances nearest to their own sphere"], rows
+
+
+def _measure_distances(request: Request, show: Show) -> Numbers:
+    runs = one_a_data_set(runs_for("fig4", "trained runs, one for each data set", request), request)
+    return distance_numbers(runs, request.split, request.seed, show)
+
+
+FIG4 = FigureDefinition(
+    "Distances of instances to hyperspheres",
+    "25 instances of 5 random unseen classes (rows) against the spheres of these classes (columns), each fitted by "
+    "eq. 3 to 5 other instances. A value is eq. 2, the distance to the surface, scaled to 0 to 1 within a panel.",
+    _measure_distances,
+    draw_distances,
+    distance_table,
+    measured=True,
+)
 
 
 # Figure 5 -----------------------------------------------------------------------------------------------------------
@@ -218,7 +288,7 @@ def similarity_numbers(runs: Sequence[str], split: str | None, seed: int, show: 
         other_instance = ~np.eye(len(label), dtype=bool)
         rows.append(
             {
-                **_facts(space, pool),
+                **run_facts(space, pool),
                 "panels": [
                     {
                         "classes": [class_words(pool)[n] for n in classes],
@@ -234,132 +304,53 @@ def similarity_numbers(runs: Sequence[str], split: str | None, seed: int, show: 
     return {"seed": seed, "rows": rows}
 
 
-# Figure 7 -----------------------------------------------------------------------------------------------------------
+def draw_similarities(numbers: Numbers) -> Drawing:
+    """A row for each run, a panel for each five classes."""
+    rows = numbers["rows"]
+    figure = Figure(figsize=(13, 0.3 + 2.8 * len(rows)), layout="constrained")
+    drawing = Drawing(figure)
+    image: Any = None
+    lowest = min(0.0, *(np.min(panel["similarity"]) for row in rows for panel in row["panels"]))
+    for part, row in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+        for axis, panel in zip(part.subplots(1, len(row["panels"]), squeeze=False)[0], row["panels"], strict=True):
+            image = axis.imshow(np.array(panel["similarity"]), cmap=SIMILAR, vmin=lowest, vmax=1, aspect="auto")
+            each = len(panel["similarity"]) // len(panel["classes"])
+            for line in range(1, len(panel["classes"])):
+                axis.axhline(line * each - 0.5, color="white", linewidth=0.6)
+                axis.axvline(line * each - 0.5, color="white", linewidth=0.6)
+            middle = np.arange(len(panel["classes"])) * each + (each - 1) / 2
+            axis.set_yticks(middle, [short_label(name, 16) for name in panel["classes"]], fontsize=7)
+            axis.set_xticks([])
+            tips = instance_tips(drawing, panel["instances"])
+            drawing.spots.append(Cells(axis, tips, tips, panel["similarity"], "cosine similarity"))
+        within, between = row["within_classes"], row["between_classes"]
+        part.suptitle(f"{run_title(row)}: mean within classes {within:.2f}, between classes {between:.2f}", fontsize=10)
+        bar = part.colorbar(image, ax=part.axes, pad=0.01, fraction=0.03)
+        bar.set_label("cosine similarity", fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+    return drawing
 
 
-def gap_of(vectors: Floats, labels: IntArray, n_classes: int) -> dict[str, float]:
-    """Mean distance to the prototypes of other classes less the mean distance to the own one, and over the scale.
-
-    Prototypes are the means of the classes. The distance to a sphere's surface instead gives the same difference where
-    classes are equally large: each radius is subtracted as often as it is added. The scale of the space is the root of
-    the mean squared distance of the vectors (n, D) to their common mean.
-    """
-    centers = np.stack([vectors[labels == n].mean(axis=0) for n in range(n_classes)])
-    distances = np.linalg.norm(vectors[:, None] - centers, axis=-1)  # (n, classes)
-    own = distances[np.arange(len(labels)), labels]
-    others = (distances.sum(axis=1) - own) / (n_classes - 1)
-    gap = float((others - own).mean())
-    scale = float(np.sqrt(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).mean()))
-    return {"gap": round(gap, 5), "scale": round(scale, 5), "gap_over_scale": round(gap / scale, 5) if scale else 0.0}
+def similarity_table(numbers: Numbers) -> Table:
+    """Head and rows: a row for each run."""
+    rows = [
+        [row["run"], run_title(row), f"{row['within_classes']:.3f}", f"{row['between_classes']:.3f}"]
+        for row in numbers["rows"]
+    ]
+    return ["run", "data, method", "mean cosine within classes", "between classes"], rows
 
 
-def map_numbers(runs: Sequence[str], split: str | None, seed: int, words: int, show: Show) -> Numbers:
-    """t-SNE of 5 training and 5 unseen classes, `words` instances of each: before training, and in each run's space.
-
-    Where not 5 classes have so many, the five largest decide how many are drawn.
-    """
-    spaces = [TrainedSpace.open(folder) for folder in runs]
-    if len({space.spec for space in spaces}) > 1:
-        specs = ", ".join(sorted({space.spec for space in spaces}))
-        raise ConfigError(f"fig7 compares runs on the same data, and these are of {specs}; name runs of one data set")
-    columns = [("before training", TrainedSpace.open(runs[-1], trained=False))]
-    columns += [(_method_title(space), space) for space in spaces]
-    first = spaces[0]
-    rows, done = [], 0
-    for kind, name in (("train", first.recipe.data.split), ("test", first.unseen_split(split))):
-        pool = open_pool(first.spec, name)
-        sizes = np.sort(pool.counts)[::-1]
-        if len(sizes) < CLASSES:
-            raise DataError(f"{pool}: {len(sizes)} classes, but {CLASSES} are drawn; name another --split")
-        count = min(words, int(sizes[CLASSES - 1]))
-        classes = draw_classes(pool, CLASSES, count, seed, items_once=False)[:CLASSES]
-        units = np.concatenate([draw_units(pool, n, count, seed, items_once=False) for n in classes])
-        labels = np.repeat(np.arange(CLASSES), count)
-        panels = []
-        for title, space in columns:
-            show(done, 2 * len(columns), "panels placed by t-SNE")
-            done += 1
-            vectors = space.vectors(pool, units)
-            placed = tsne(vectors.astype(np.float32), seed)
-            panels.append(
-                {
-                    "title": title,
-                    "run": space.folder,
-                    "places": placed.round(3).tolist(),
-                    **gap_of(vectors, labels, CLASSES),
-                }
-            )
-        rows.append(
-            {
-                "kind": kind,
-                "data": pool.name,
-                "split": name,
-                "classes": [class_words(pool)[n] for n in classes],
-                "instances_a_class": count,
-                "instances": described(pool, units),
-                "panels": panels,
-            }
-        )
-    return {"seed": seed, "rows": rows, "paper_gap": PAPER_GAP}
+def _measure_similarities(request: Request, show: Show) -> Numbers:
+    runs = one_a_data_set(runs_for("fig5", "trained runs, one for each data set", request), request)
+    return similarity_numbers(runs, request.split, request.seed, show)
 
 
-def _method_title(space: TrainedSpace) -> str:
-    known = {"protonet": "ProtoNet", "hyperproto": "HyperProto"}
-    return known.get(space.recipe.method.name, space.recipe.method.name)
-
-
-# Learned radii ------------------------------------------------------------------------------------------------------
-
-
-def radius_numbers(runs: Sequence[str], seed: int, units: int, show: Show) -> Numbers:
-    """Learned radii of the training classes against their scatter and their size, with Spearman's correlations.
-
-    The scatter of a class is the mean squared distance of at most `units` of its units to their mean, times K/(K-1).
-    Only differences of radii matter in training, so the mean radius is subtracted.
-    """
-    found = []
-    for done, folder in enumerate(runs):
-        show(done, len(runs), "runs measured")
-        space = TrainedSpace.open(folder)
-        method = space.learner.method
-        if not isinstance(method, StoredRegions):
-            raise ConfigError(
-                f"{folder}: {space.recipe.method.name} learns no radius; name a run of hyperproto, hyperproto-cone or "
-                "hyperproto-gaussian"
-            )
-        pool = open_pool(space.spec, space.recipe.data.split)
-        drawn = [draw_units(pool, n, units, seed, items_once=False) for n in range(pool.n_classes)]
-        vectors = space.vectors(pool, np.concatenate(drawn))
-        parts = np.split(vectors, np.cumsum([len(own) for own in drawn])[:-1])
-        scatter = np.array([_scatter(part) for part in parts])
-        radius = method.radius.detach().double().cpu().numpy()[:, 0]
-        centred = radius - radius.mean()
-        found.append(
-            {
-                **_facts(space, pool),
-                "classes": class_words(pool),
-                "radius": centred[: pool.n_classes].round(6).tolist(),
-                "scatter": scatter.round(6).tolist(),
-                "size": pool.counts.tolist(),
-                "radius_of_O": None if pool.outside_row is None else round(float(centred[pool.outside_row]), 6),
-                "with_scatter": correlation(centred[: pool.n_classes], scatter),
-                "with_size": correlation(centred[: pool.n_classes], pool.counts.astype(np.float64)),
-            }
-        )
-    return {"seed": seed, "units_a_class": units, "runs": found}
-
-
-def _scatter(vectors: Floats) -> float:
-    """Unbiased total variance of the rows."""
-    return float(((vectors - vectors.mean(axis=0)) ** 2).sum() / max(1, len(vectors) - 1))
-
-
-def correlation(a: Floats, b: Floats) -> dict[str, float | int] | None:
-    """Spearman's rank correlation, its p-value and a 95 % interval (Fisher's z); None where one does not vary."""
-    if len(a) < 4 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return None
-    rho, p = (float(value) for value in spearmanr(a, b))
-    half = 1.96 * 1.03 / np.sqrt(len(a) - 3)
-    z = np.arctanh(np.clip(rho, -0.999999, 0.999999))
-    interval = {"low": round(float(np.tanh(z - half)), 4), "high": round(float(np.tanh(z + half)), 4)}
-    return {"spearman": round(rho, 4), "p": float(f"{p:.3g}"), **interval, "classes": len(a)}
+FIG5 = FigureDefinition(
+    "Similarity of instances",
+    "Cosine similarities of 25 instances of 5 random unseen classes, in four panels of other classes for each run. "
+    "Cells on the diagonal blocks are of one class.",
+    _measure_similarities,
+    draw_similarities,
+    similarity_table,
+    measured=True,
+)

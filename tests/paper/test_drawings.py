@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hyperproto.paper import schematics, score_figures
+from hyperproto.paper.figure import Cells, Drawing, Points
 from hyperproto.recipes import read_table
-from hyperproto.reports import schematics, score_figures
-from hyperproto.reports.drawing import Drawing, Grid, Points
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,7 +189,7 @@ def test_places_are_shares_of_the_picture() -> None:
     axis.set_ylim(0, 1)
     points = Points(axis, [(0, 0), (1, 1)], [0, 1], series=2).placed()
     assert points == {"at": [[0.25, 0.5], [0.75, 0.25]], "tips": [0, 1], "series": 2}
-    grid = Grid(axis, [0], [1, 2], [[0.123456, 1]], "distance").placed()
+    grid = Cells(axis, [0], [1, 2], [[0.123456, 1]], "distance").placed()
     assert grid == {
         "box": [0.25, 0.25, 0.75, 0.5],
         "rows": [0],

@@ -9,15 +9,17 @@ import pytest
 
 from hyperproto.data import Pool, open_pool
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.paper import representations
-from hyperproto.paper.figures import FIGURES, Request
-from hyperproto.paper.representations import TrainedSpace, correlation, described, draw_units, gap_of
-from hyperproto.reports import space_figures
+from hyperproto.paper import radius_figure, space_figures, tsne_figure
+from hyperproto.paper.figure import Request
+from hyperproto.paper.figures import FIGURES
+from hyperproto.paper.radius_figure import correlation
+from hyperproto.paper.space_figures import TrainedSpace, described, draw_units
+from hyperproto.paper.tsne_figure import gap_of
 from hyperproto.training import load_recipe, train
 from tests.conftest import write_vectors
 from tests.helpers.tagged import random_sentences
 from tests.helpers.tiny_words import register, write_conll
-from tests.reports.test_paper_figures import check
+from tests.paper.test_drawings import check
 from tests.training.conftest import TINY
 
 RECIPE = """
@@ -65,7 +67,7 @@ def trained(folder: Path, spec: str, encoder: str, val: str) -> dict[str, str]:
 
 
 def test_distances_are_equation_2_to_spheres_of_equation_3(runs: dict[str, str]) -> None:
-    numbers = representations.distance_numbers([runs["hyperproto"]], None, 3, quiet)
+    numbers = space_figures.distance_numbers([runs["hyperproto"]], None, 3, quiet)
     [panel] = numbers["panels"]
     assert (panel["split"], panel["method"], len(panel["classes"]), len(panel["instances"])) == (
         "test",
@@ -94,7 +96,7 @@ def test_distances_are_equation_2_to_spheres_of_equation_3(runs: dict[str, str])
 
 
 def test_similarities_are_cosines(tagged_runs: dict[str, str]) -> None:
-    numbers = representations.similarity_numbers([tagged_runs["hyperproto"]], None, 0, quiet)
+    numbers = space_figures.similarity_numbers([tagged_runs["hyperproto"]], None, 0, quiet)
     [row] = numbers["rows"]
     assert [np.shape(panel["similarity"]) for panel in row["panels"]] == [(25, 25)] * 4
     assert all(len(set(panel["classes"])) == 5 for panel in row["panels"])
@@ -154,31 +156,31 @@ def test_the_gap_is_that_of_a_loop() -> None:
 
 
 def test_maps_of_both_splits_and_all_spaces(runs: dict[str, str]) -> None:
-    numbers = representations.map_numbers([runs["protonet"], runs["hyperproto"]], None, 0, 3, quiet)
+    numbers = tsne_figure.map_numbers([runs["protonet"], runs["hyperproto"]], None, 0, 3, quiet)
     assert [row["split"] for row in numbers["rows"]] == ["train", "test"]
     for row in numbers["rows"]:
         assert [panel["title"] for panel in row["panels"]] == ["before training", "ProtoNet", "HyperProto"]
         assert all(np.shape(panel["places"]) == (15, 2) for panel in row["panels"])
         assert row["instances_a_class"] == 3
-    drawing = space_figures.draw_maps(numbers)
+    drawing = tsne_figure.draw_maps(numbers)
     check(drawing, "fig7")
     assert drawing.series == ["before training", "ProtoNet", "HyperProto"]
-    head, rows = space_figures.gap_table(numbers)
+    head, rows = tsne_figure.gap_table(numbers)
     assert rows[2][4] == "5.09"
     assert rows[0][4] == ""
     assert len(head) == len(rows[0]) == 9
 
 
 def test_more_words_than_there_are_are_not_drawn(tagged_runs: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(representations, "tsne", lambda vectors, seed: vectors[:, :2].astype(float))
-    numbers = representations.map_numbers([tagged_runs["hyperproto"]], None, 0, 10_000, quiet)
+    monkeypatch.setattr(tsne_figure, "tsne", lambda vectors, seed: vectors[:, :2].astype(float))
+    numbers = tsne_figure.map_numbers([tagged_runs["hyperproto"]], None, 0, 10_000, quiet)
     for row in numbers["rows"]:
         pool = open_pool(row["data"], row["split"])
         assert row["instances_a_class"] == np.sort(pool.counts)[-5]
 
 
 def test_radii_against_scatter_and_size(tagged_runs: dict[str, str], runs: dict[str, str]) -> None:
-    numbers = representations.radius_numbers([tagged_runs["hyperproto"], runs["hyperproto"]], 0, 30, quiet)
+    numbers = radius_figure.radius_numbers([tagged_runs["hyperproto"], runs["hyperproto"]], 0, 30, quiet)
     tagged, vectors = numbers["runs"]
     space = TrainedSpace.open(tagged_runs["hyperproto"])
     method: Any = space.learner.method
@@ -192,8 +194,8 @@ def test_radii_against_scatter_and_size(tagged_runs: dict[str, str], runs: dict[
     assert tagged["scatter"][2] == pytest.approx(sum(math.dist(v, mean) ** 2 for v in x) / (len(x) - 1), rel=1e-4)
     assert vectors["with_size"] is None  # all are equally large
     assert vectors["radius_of_O"] is None
-    check(space_figures.draw_radii(numbers), "radius")
-    assert [row[1] for row in space_figures.radius_table(numbers)[1]] == ["scatter", "size"] * 2
+    check(radius_figure.draw_radii(numbers), "radius")
+    assert [row[1] for row in radius_figure.radius_table(numbers)[1]] == ["scatter", "size"] * 2
 
 
 def test_rank_correlation() -> None:
@@ -221,7 +223,7 @@ def test_instances_are_described() -> None:
     [one] = described(colours, np.array([0]))
     assert (one["class"], one["image"][:23]) == ("house finch", "data:image/jpeg;base64,")
     texts = Pool(["a text" * 200], np.array([0]), ("a",))
-    assert len(described(texts, np.array([0]))[0]["text"]) == representations.LONGEST
+    assert len(described(texts, np.array([0]))[0]["text"]) == space_figures.LONGEST
     long = Pool([["x"] * 900 + ["here"]], np.array([-1] * 900 + [0]), ("a",), offsets=np.array([0, 901]))
     assert described(long, np.array([900]))[0]["text"].endswith("x [here]")
     vectors = Pool(np.zeros((1, 3)), np.array([0]), ("a",), name="mine")
@@ -231,11 +233,11 @@ def test_instances_are_described() -> None:
 def test_mistakes_are_said(runs: dict[str, str], tagged_runs: dict[str, str], make_blobs: Any) -> None:
     both = [runs["protonet"], tagged_runs["hyperproto"]]
     with pytest.raises(ConfigError, match="fig7 compares runs on the same data, and these are of conll:"):
-        representations.map_numbers(both, None, 0, 8, quiet)
+        tsne_figure.map_numbers(both, None, 0, 8, quiet)
     with pytest.raises(ConfigError, match="protonet learns no radius; name a run of hyperproto, hyperproto-cone or"):
-        representations.radius_numbers([runs["protonet"]], 0, 5, quiet)
+        radius_figure.radius_numbers([runs["protonet"]], 0, 5, quiet)
     with pytest.raises(DataError, match="0 classes have 99 instances, but 5 are drawn; name another --split"):
-        representations.draw_classes(make_blobs(), 5, 99, 0)
+        space_figures.draw_classes(make_blobs(), 5, 99, 0)
     with pytest.raises(ConfigError, match="its encoder cannot read blobs"):
         TrainedSpace.open(runs["protonet"]).vectors(make_blobs(dim=3), np.array([0]))
 
@@ -243,7 +245,7 @@ def test_mistakes_are_said(runs: dict[str, str], tagged_runs: dict[str, str], ma
 def test_of_all_runs_each_figure_takes_its_own(
     runs: dict[str, str], tagged_runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(representations, "tsne", lambda vectors, seed: vectors[:, :2].astype(float))
+    monkeypatch.setattr(tsne_figure, "tsne", lambda vectors, seed: vectors[:, :2].astype(float))
     given = [runs["protonet"], tagged_runs["protonet"], runs["hyperproto"]]
 
     def measured(name: str, folders: list[str], alone: bool = False) -> Any:
