@@ -78,7 +78,7 @@ def test_a_method_takes_it_into_account_when_it_decides(path: bool) -> None:
 
 
 def test_bad_weights_and_words() -> None:
-    with pytest.raises(ConfigError, match="outside_weight -1 must be at least 0; 0 asks the episode alone what O is"):
+    with pytest.raises(ConfigError, match="outside_weight -1 must be at least 0; 0 uses only the support"):
         Decision(dimension=6, outside_weight=-1)
     x, _ = words()
     with pytest.raises(ConfigError, match="every word of the training data is O, or none is"):

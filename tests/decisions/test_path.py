@@ -143,7 +143,7 @@ def test_every_method_finds_the_best_path_if_asked_to(name: str) -> None:
     expected = best_paths((scores.double() / 0.5).log_softmax(-1), task.query_offsets, start, moves)
     assert torch.equal(decided(plain, task, path), expected)
     assert torch.equal(decided(plain, task), scores.argmax(-1))
-    with pytest.raises(ConfigError, match="tau and transitions are of the best path of labels; add path = true"):
+    with pytest.raises(ConfigError, match="tau and transitions apply only with path = true"):
         make_decision(plain, {"tau": 0.3})
 
 
@@ -155,7 +155,7 @@ def test_one_class_needs_no_path() -> None:
 
 @pytest.mark.parametrize("values", [[0.5, 0.5], [-0.1, 1.1, *GIVEN[2:]], [0, 0, *GIVEN[2:]]])
 def test_wrong_options_are_refused(values: list[float]) -> None:
-    with pytest.raises(ConfigError, match="give seven numbers from 0 on, for one source not all 0: start-O, start-I"):
+    with pytest.raises(ConfigError, match="give seven numbers of at least 0, not all 0 from the same label: start-O"):
         make_decision(build("structshot"), {"transitions": values})
     with pytest.raises(ConfigError, match=r"tau -1\.0 must be from 0, which .* to 1000"):
         make_decision(build("structshot"), {"tau": -1.0})

@@ -104,5 +104,5 @@ def test_what_cannot_be_tagged() -> None:
         tag("protonet", [replace(EPISODES[0], query_y=None)])
     images: Pool = blobs()
     encoded = EncodedPool.encode(Identity(shape=[6]), images)
-    with pytest.raises(EpisodeError, match="items of one unit are no sentences to tag"):
+    with pytest.raises(EpisodeError, match="its items are not sentences"):
         tags_by(make_method("protonet", feature_shape=(6,)), encoded, EPISODES)

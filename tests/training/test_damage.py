@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_and_log_are_not_gone_on_with(run: Run, trained: Pa
     run.metrics.write_bytes(b"".join([lines[0], lines[1].replace(b'"cls": 0', b'"cls": 1'), *lines[2:]]))
     before = run.metrics.read_bytes()
     with pytest.raises(
-        DataError, match=r"metrics\.jsonl, line 2: damaged, or changed .* \(its checksum is another\)" + WAY_OUT
+        DataError, match=r"metrics\.jsonl, line 2: damaged, or changed .* \(its checksum does not match\)" + WAY_OUT
     ):
         go_on(run, recipe)
     assert run.metrics.read_bytes() == before  # nothing is cut off
@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_and_log_are_not_gone_on_with(run: Run, trained: Pa
         ('{"step": true}', "step True after"),
         ('{"step": 11, "cls": "low"}', "cls is 'low'"),
         ('{"step": 11, "accuracy": 0.5}', "ci95 is None"),
-        ('{"step": 11, "cls": 1, "crc32": "00000000"}', "its checksum is another"),
+        ('{"step": 11, "cls": 1, "crc32": "00000000"}', "its checksum does not match"),
         ('{"step": 11, "cls": [[1]]}', r"cls is \[\[1\]\]"),
         ("[" * 100_000, "no JSON: maximum recursion"),
         ("\udcff", "no JSON: 'utf-8' codec"),
@@ -171,11 +171,11 @@ def as_format_3(run: Run, **changes: Any) -> None:
         ({"recipe": {"method": 7}, "format": 1}, "not the configuration of a run"),
         ({"recipe": {"method": {"name": "x"}, "optim": {}}, "format": 1}, "there is no method 'x'"),
         ({"recipe": {"method": {}, "optim": 3}, "format": 2}, "problem"),
-        ({"format": 4}, "damaged, or changed after it was written: its checksum is another"),
+        ({"format": 4}, "damaged, or changed after it was written: its checksum does not match"),
         ({"format": 6}, "format 6; this version reads 1 to 5"),
         ({"format": 0}, "format 0; this version"),
         ({"format": "3"}, "format '3'; this version"),
-        ({"checksum": "00"}, "its checksum is another"),
+        ({"checksum": "00"}, "its checksum does not match"),
     ],
 )
 def test_an_edited_configuration_is_refused_by_name(run: Run, changes: dict[str, Any], words: str) -> None:

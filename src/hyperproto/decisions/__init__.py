@@ -1,19 +1,20 @@
-"""Decisions: from scores to answers. The best class, the best path of labels, O known beforehand, none of these.
+"""Decisions turn the scores of any method into answers: argmax, best label path, learned O, "none of these".
 
-A decision reads the logits of a method, whatever the method, and the task they are of; what it has learned comes from
-training data, and is stored with the run.
+Parameters of a decision are fitted on training or validation data and stored with the run.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hyperproto.data import Pool
 from hyperproto.decisions.outside import Outside
 from hyperproto.decisions.path import Path
-from hyperproto.decisions.reject import choose_threshold
 from hyperproto.errors import ConfigError
 from hyperproto.methods import Method, Task
 from hyperproto.registry import keywords, option_problems
@@ -22,10 +23,10 @@ __all__ = ["DECISION_OPTIONS", "Decision", "Outside", "Path", "choose_threshold"
 
 
 class Decision(nn.Module):
-    """The label of every query, given its logits: the largest one (argmax), unless options say otherwise.
+    """The rule from logits to labels: argmax by default.
 
-    With `path`, words are not labelled one by one: `tau` and `transitions` are those of `decisions.path`. With an
-    `outside_weight`, training data have said what O looks like: see `decisions.outside`.
+    With `path`, the words of a sentence are labelled jointly; `tau` and `transitions` are those of `decisions.path`.
+    With an `outside_weight`, a discriminant fitted on training data adjusts the logit of O: see `decisions.outside`.
     """
 
     filled_in: ClassVar[frozenset[str]] = frozenset({"dimension"})
@@ -39,25 +40,25 @@ class Decision(nn.Module):
         transitions: list[float] | None = None,
         outside_weight: float = 0.0,
     ) -> None:
-        """Create what is learned, for units whose last axis has so many dimensions."""
+        """Create the parameters; `dimension` is the last axis of the encoder's vectors."""
         super().__init__()
         if not path and (tau is not None or transitions is not None):
-            raise ConfigError("tau and transitions are of the best path of labels; add path = true, or leave them out")
+            raise ConfigError("tau and transitions apply only with path = true; add it, or leave them out")
         self.path = Path(1.0 if tau is None else tau, transitions) if path else None
         self.outside = Outside(outside_weight, dimension) if outside_weight else None
 
     @property
     def missing(self) -> str | None:
-        """Name the option that it cannot do without and `read_labels` would find; None if there is none."""
+        """Name of a required option that only `read_labels` can fill in; None if nothing is missing."""
         return None if self.path is None or self.path.known else "transitions"
 
     def read_labels(self, pool: Pool) -> None:
-        """Learn from the labels of training data alone: transitions between labels."""
+        """Estimate the transitions between labels from the labels of training data."""
         if self.path is not None:
             self.path.count(pool)
 
     def decide(self, logits: Tensor, task: Task) -> Tensor:
-        """Predict a label for each query, (B, Q): the best by itself, or on the best path through its item."""
+        """Predict a label for each query, (B, Q): by argmax, or on the best path through its sentence."""
         if self.outside is not None and self.outside.known:
             logits = self.outside.added_to(logits, task.query)
         if self.path is None or not self.path.known or task.way == 1:
@@ -65,7 +66,7 @@ class Decision(nn.Module):
         return self.path.best(logits, task.query_offsets)
 
     def doubt(self, logits: Tensor, task: Task) -> Tensor:
-        """Score each query for "none of these", (B, Q): higher is likelier. How unsure the softmax is."""
+        """Score each query for "none of these", (B, Q), by the uncertainty of the softmax; higher is likelier."""
         return softmax_doubt(logits)
 
 
@@ -75,7 +76,7 @@ DECISION_OPTIONS: dict[str, Any] = {
 
 
 def make_decision(method: Method, options: Mapping[str, Any]) -> Decision:
-    """Make the decision that follows a method's scores: the method's own, changed by the options given."""
+    """Build the decision of a method: its own defaults, overridden by `options`."""
     complete = {**method.decision, **options}
     problems = option_problems("decision", "after " + type(method).__name__, Decision, complete)
     if problems:
@@ -84,8 +85,29 @@ def make_decision(method: Method, options: Mapping[str, Any]) -> Decision:
 
 
 def softmax_doubt(logits: Tensor) -> Tensor:
-    """Minus the log odds of the likeliest class (B, Q): as its probability falls they rise, and never round to 1."""
+    """Return minus the log odds of the most likely class, (B, Q), which do not saturate as probabilities do."""
     if logits.shape[-1] == 1:
-        return torch.zeros_like(logits[..., 0])  # one class is all that it could be
+        return torch.zeros_like(logits[..., 0])  # with one class there is no alternative
     falling = logits.sort(dim=-1, descending=True).values
     return falling[..., 1:].logsumexp(-1) - falling[..., 0]
+
+
+def choose_threshold(novelty: NDArray[np.float64], correct: NDArray[np.bool_], outside: NDArray[np.bool_]) -> float:
+    """Return the novelty threshold with the best accuracy, where queries above it are answered "none of these".
+
+    All cuts between two queries are tried (the threshold is half-way between them), and also rejecting nothing
+    (infinity) or everything (minus infinity). Of equally good cuts, the one that rejects least is returned.
+    """
+    order = np.argsort(-novelty, kind="stable")  # the order in which queries are rejected
+    gain = outside[order].astype(np.int64) - correct[order]  # change in correct answers by rejecting each query
+    falling = novelty[order]
+    ends = np.append(np.flatnonzero(falling[1:] != falling[:-1]) + 1, len(falling))  # queries rejected by each cut
+    total = np.cumsum(gain)[ends - 1]
+    best = int(np.argmax(total))
+    if total[best] <= 0:
+        return math.inf
+    if ends[best] == len(falling):
+        return -math.inf
+    highest_kept, lowest_rejected = falling[ends[best]], falling[ends[best] - 1]
+    middle = float(highest_kept + (lowest_rejected - highest_kept) / 2)
+    return middle if middle < lowest_rejected else float(highest_kept)  # adjacent floats have no middle

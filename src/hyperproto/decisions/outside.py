@@ -1,4 +1,4 @@
-"""What the words of no type look like, in general: O is known before an episode begins, unlike its types."""
+"""A discriminant for the label O, fitted on training data: unlike entity types, O is the same in every episode."""
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,10 @@ SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
 
 
 class Outside(nn.Module):
-    """A linear discriminant between O and every type of the training data: it serves unseen types, too.
+    """Linear discriminant between words labelled O and words of any entity type; it generalises to unseen types.
 
-    Words of O and all other words, of whatever type, each have a mean; their covariance is common. The log odds of O by
-    Bayes' rule, times `weight`, are added to the logit of O, class 0 of an episode.
+    The two groups have a mean each and a common covariance. The log odds of O by Bayes' rule, times `weight`, are added
+    to the logit of O, class 0 of an episode.
     """
 
     direction: Tensor
@@ -21,19 +21,19 @@ class Outside(nn.Module):
     def __init__(self, weight: float, dimension: int) -> None:
         super().__init__()
         if weight < 0:
-            raise ConfigError(f"outside_weight {weight} must be at least 0; 0 asks the episode alone what O is")
+            raise ConfigError(f"outside_weight {weight} must be at least 0; 0 uses only the support of each episode")
         self.weight = weight
         self.register_buffer("direction", torch.zeros(dimension))
         self.register_buffer("offset", torch.tensor(float("nan")))
 
     @property
     def known(self) -> bool:
-        """Whether it has seen words."""
+        """Whether the discriminant is fitted."""
         return not bool(self.offset.isnan())
 
     @torch.no_grad()
     def learn(self, words: Tensor, outside: Tensor) -> None:
-        """Fit to the vectors (n, D) of words, `outside` (n,) saying which are O."""
+        """Fit the discriminant to word vectors (n, D); `outside` (n,) is true for words labelled O."""
         words = words.double()
         parts = [words[outside], words[~outside]]
         if not all(map(len, parts)):
@@ -49,6 +49,6 @@ class Outside(nn.Module):
         self.offset.copy_(prior - direction @ (means[0] + means[1]) / 2)
 
     def added_to(self, logits: Tensor, words: Tensor) -> Tensor:
-        """Add to the logit of class 0, logits being (B, Q, N) and words (B, Q, D)."""
+        """Add the weighted log odds of words (B, Q, D) to class 0 of logits (B, Q, N)."""
         odds = words @ self.direction + self.offset
         return torch.cat([logits[..., :1] + self.weight * odds[..., None], logits[..., 1:]], -1)

@@ -1,4 +1,4 @@
-"""The best path of labels through each sentence: which label follows which, beside what the words themselves say."""
+"""Viterbi decoding of the labels of a sentence with abstract transition probabilities."""
 
 import numpy as np
 import torch
@@ -10,18 +10,18 @@ from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD
 
 MOVES = ("start-O", "start-I", "O-O", "O-I", "I-O", "I-same", "I-other")
-SOURCES = (slice(0, 2), slice(2, 4), slice(4, 7))  # probabilities of one source add up to 1
+SOURCES = (slice(0, 2), slice(2, 4), slice(4, 7))  # the moves from start, O and I; probabilities of each add up to 1
 STEEPEST = 1000.0  # the largest tau: 0.9 to this power is 1e-46
 LEAST = 1e-6  # the probability of a move that the training data never make
 
 
 class Path(nn.Module):
-    """Abstract transitions between labels, and the best path by them.
+    """Abstract transitions between labels, and Viterbi decoding with them.
 
     Yang & Katiyar, "Simple and Effective Few-Shot Named Entity Recognition with Structured Nearest Neighbor Learning",
-    EMNLP 2020. They know O, the same type and another type, but no type by its name, so that those of the training data
-    serve unseen types: `count` counts them. The episode's class 0 is O. `transitions` gives the seven probabilities
-    instead, in the order start-O, start-I, O-O, O-I, I-O, I-same, I-other. `tau` is the power that they are raised to.
+    EMNLP 2020. Transitions distinguish O, the same type and another type, so that those counted on training data apply
+    to unseen types. Class 0 of an episode is O. `transitions` gives the seven probabilities instead of counting them,
+    in the order start-O, start-I, O-O, O-I, I-O, I-same, I-other. They are raised to the power `tau`.
     """
 
     transitions: Tensor
@@ -37,7 +37,7 @@ class Path(nn.Module):
 
     @property
     def known(self) -> bool:
-        """Whether they were given, or counted."""
+        """Whether the transitions were given or counted."""
         return not bool(self.transitions.isnan().any())
 
     def count(self, pool: Pool) -> None:
@@ -51,7 +51,7 @@ class Path(nn.Module):
         return best_paths(F.log_softmax(logits.double(), -1), offsets, start, moves)
 
     def expanded(self, types: int) -> tuple[Tensor, Tensor]:
-        """Log probabilities of first labels (N + 1,) and of moves (N + 1, N + 1): shared evenly among the types."""
+        """Return log probabilities of first labels (N + 1,) and of moves (N + 1, N + 1), equal for all types."""
         start_o, start_i, o_o, o_i, i_o, same, other = self.transitions.tolist()
         rows = torch.full(
             (types + 2, types + 1), other / max(1, types - 1), dtype=torch.float64
@@ -64,7 +64,7 @@ class Path(nn.Module):
 
 
 def abstract_transitions(pool: Pool) -> Tensor:
-    """Count the moves of the labels in each sentence, as probabilities in the order of MOVES."""
+    """Estimate the probabilities of MOVES, in that order, from the labels of all sentences."""
     starts, ends = pool.unit_offsets[:-1], pool.unit_offsets[1:]
     first = pool.labels[starts[ends > starts]]
     inner = np.ones(len(pool.labels), bool)
@@ -87,14 +87,13 @@ def abstract_transitions(pool: Pool) -> Tensor:
 def _checked(values: list[float]) -> list[float]:
     if len(values) != len(MOVES) or min(values) < 0 or not all(sum(values[source]) for source in SOURCES):
         raise ConfigError(
-            f"transitions {values} will not do; give seven numbers from 0 on, for one source not all 0: "
-            f"{', '.join(MOVES)}"
+            f"transitions {values}: give seven numbers of at least 0, not all 0 from the same label: {', '.join(MOVES)}"
         )
     return _normalised(values)
 
 
 def _normalised(values: list[float]) -> list[float]:
-    """Make the numbers of each source add up to 1; a source that never occurs moves anywhere alike."""
+    """Normalise the moves from each label to a sum of 1; a label that never occurs gets equal probabilities."""
     shares: list[float] = []
     for part in (values[source] for source in SOURCES):
         shares += [value / sum(part) if sum(part) else 1 / len(part) for value in part]
@@ -102,10 +101,10 @@ def _normalised(values: list[float]) -> list[float]:
 
 
 def best_paths(scores: Tensor, offsets: Tensor, start: Tensor, moves: Tensor) -> Tensor:
-    """Find, in each sentence, the labels whose scores and moves add up to most: (B, Q), PAD beyond the sentences.
+    """Return the labels (B, Q) with the largest sum of scores and moves in each sentence; PAD after the last one.
 
-    `scores` (B, Q, N) of each word and label; `offsets` (B, sentences + 1) the words of each sentence; `start` (N,) the
-    score of a first label; `moves` (N, N) of a label (row) and the next one (column).
+    `scores` (B, Q, N) rate each word and label, `start` (N,) first labels, `moves` (N, N) a label (row) followed by
+    another (column). `offsets` (B, sentences + 1) are the borders of sentences.
     """
     batch, words, way = scores.shape
     offsets = offsets.to(scores.device)
@@ -115,9 +114,9 @@ def best_paths(scores: Tensor, offsets: Tensor, start: Tensor, moves: Tensor) ->
     labels = torch.full((batch * words,), PAD, device=scores.device)
     if not len(first):
         return labels.view(batch, words)
-    order = lengths.argsort(descending=True, stable=True)  # long ones first: those that go on are the first few
+    order = lengths.argsort(descending=True, stable=True)  # longest first: unfinished sentences are in front
     first, lengths = first[order], lengths[order]
-    going = (lengths > torch.arange(int(lengths[0]), device=scores.device)[:, None]).sum(1).tolist()  # at each step
+    going = (lengths > torch.arange(int(lengths[0]), device=scores.device)[:, None]).sum(1).tolist()  # unfinished
     flat = scores.reshape(-1, way)
 
     best = start + flat[first]  # (sentences, N) the best path that ends in each label
@@ -126,7 +125,7 @@ def best_paths(scores: Tensor, offsets: Tensor, start: Tensor, moves: Tensor) ->
         reached, previous = (best[:count, :, None] + moves).max(1)
         came_from.append(previous)
         best = torch.cat([reached + flat[first[:count] + step], best[count:]])
-    label = best.argmax(-1)  # of each sentence's last word
+    label = best.argmax(-1)  # label of each sentence's last word
     for step in reversed(range(1, len(going))):
         count = going[step]
         labels[first[:count] + step] = label[:count]

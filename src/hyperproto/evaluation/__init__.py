@@ -4,6 +4,8 @@ from hyperproto.evaluation.predictor import EvidenceChoice, Predictor
 from hyperproto.evaluation.results import Result, compare
 from hyperproto.evaluation.scoring import (
     EncodedPool,
+    Rejection,
+    judge_episodes,
     measure_episodes,
     predict_episodes,
     score_episodes,
@@ -11,7 +13,6 @@ from hyperproto.evaluation.scoring import (
     training_center,
     training_units,
 )
-from hyperproto.evaluation.thresholds import Rejection, judge_episodes
 
 __all__ = [
     "EncodedPool",

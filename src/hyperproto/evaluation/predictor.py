@@ -1,4 +1,4 @@
-"""What answers queries: features, a method on them, and the decision that follows its scores."""
+"""The predictor: features, a method that scores them, and a decision on the scores."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -79,7 +79,7 @@ class Predictor(nn.Module):
         self.method = method
         self.decision = decision
         self.names = names
-        self.class_names: ClassNames | None = None  # of the pool that was read last
+        self.class_names: ClassNames | None = None  # of the last pool given to `read_pool`
 
     @classmethod
     def of(
@@ -92,7 +92,7 @@ class Predictor(nn.Module):
         names: NameEncoder | None = None,
         evidence: EvidenceChoice | None = None,
     ) -> Self:
-        """Put parts together, where the encoder is; `center` is the mean of the training data for center-unit."""
+        """Combine parts on the encoder's device; `center` is the mean of the training data, for center-unit."""
         after = FeatureTransform(transform, encoder.feature_shape).to(encoder.device)
         if center is not None:
             after.set_center(center)
@@ -113,7 +113,7 @@ class Predictor(nn.Module):
         self.method.read_pool(pool, self.class_names)
 
     def named(self, task: Task) -> Task:
-        """Give a task of the pool that was read last the names of its classes."""
+        """Add the class names of the last pool given to `read_pool` to a task."""
         task = with_names(task, self.class_names)
         if self.evidence.names is None or task.names is None:
             return task
@@ -125,17 +125,17 @@ class Predictor(nn.Module):
         return task
 
     def decide(self, scores: Tensor, task: Task) -> Tensor:
-        """Labels (B, Q) that follow from the scores (B, Q, N)."""
+        """Return the predicted labels (B, Q) for scores (B, Q, N)."""
         return self.decision.decide(self.method.logits(scores), task)
 
     def doubt(self, scores: Tensor, task: Task) -> Tensor:
-        """Score (B, Q) for "none of these": the method's own, or the decision's where it has none."""
+        """Return the score (B, Q) for "none of these": the method's own, or else the decision's."""
         own = self.method.doubt(task, scores)
         return self.decision.doubt(self.method.logits(scores), task) if own is None else own
 
 
 def check_names(method: Method, names: NameEncoder | None) -> None:
-    """Refuse a method that reads names of classes, not only in training, where none are given."""
+    """Raise a ConfigError for a method that needs class names at evaluation, if none are given."""
     if method.needs_names and method.names_at_evaluation and names is None:
         raise ConfigError(
             f"{type(method).__name__} reads the names of classes, and there are none here; train it with a recipe that "

@@ -1,4 +1,4 @@
-"""A result: what was measured, on which episodes, with which settings."""
+"""Results of evaluations, and their paired comparison."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, pa
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One method on one list of episodes."""
+    """The metrics of one method on one list of episodes, with all settings."""
 
-    label: str  # a short name, unique among results that are compared
+    label: str  # unique among compared results
     settings: dict[str, Any]  # method, fit, transform, data, split, way, shot, query, seed, episode_hash, ...
-    values: FloatArray  # (E,) whose mean is the metric: accuracies of the episodes, with NOTA where there is any
+    values: FloatArray  # (E,) whose mean is the metric, such as the accuracy of each episode
     metrics: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    others: dict[str, FloatArray] = field(default_factory=dict)  # (E,) of a second metric, by its name: auroc, toolkit
+    others: dict[str, FloatArray] = field(default_factory=dict)  # (E,) of further metrics by name: auroc, toolkit
     metric: str = "accuracy"  # or f1, whose values are those of `f1_values`
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `--json` prints: metrics are fractions."""
+        """Return the result as `--json` prints it; metrics are fractions."""
         mean, ci95 = mean_interval(self.values)
         return {
             "label": self.label,
@@ -35,10 +35,10 @@ class Result:
 
 
 def compare(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Compare every two results on their common episodes: mean difference a - b and its 95 % interval.
+    """Compare every pair of results on their common episodes: mean difference a - b and its 95 % interval.
 
-    They are compared by their second metrics, too: AUROC, where there are queries of none of the classes; F1 as the
-    Few-NERD toolkit counts it, where words are tagged.
+    Further metrics are compared too: AUROC if there are queries of none of the classes, and the F1 of the Few-NERD
+    toolkit if words are tagged.
     """
     hashes = {result.settings.get("episode_hash") for result in results}
     if len(hashes) > 1:

@@ -1,7 +1,7 @@
-"""Encode once, then score thousands of episodes on the embedding matrix, many in one batched call."""
+"""Encode a pool once, then score thousands of episodes on the matrix of vectors, in batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,27 +10,28 @@ import torch
 from torch import Tensor
 
 from hyperproto.data import IntArray, Pool, Progress
+from hyperproto.decisions import choose_threshold
 from hyperproto.encoders import Encoder, Units
 from hyperproto.encoders.base import is_finite, offsets_of, rows_between
 from hyperproto.encoders.parts.cache import cached_units
-from hyperproto.episodes import Episode
+from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.episodes.random import SHUFFLE, shuffled
 from hyperproto.errors import ConfigError, NonFiniteError
 from hyperproto.evaluation.predictor import Predictor
 from hyperproto.methods import Method, Task, TaskItems, gather_task
-from hyperproto.problems import Answers, Measurement, Tags, problem_of
+from hyperproto.problems import Answers, Measurement, Tags, Verdicts, problem_of
 from hyperproto.problems.tagging import tags_of
 from hyperproto.regions.arrays import largest_square
 
-BLOCK_BYTES = 8 << 20  # vectors gathered at a time: enough to batch, little beside the matrix
-UNREAD = 8  # episodes at a time for a method that reads items, which has its own blocks
+BLOCK_BYTES = 8 << 20  # vectors gathered at a time: a good batch size, small compared with the matrix
+UNREAD = 8  # episodes at a time for a method that reads items and batches them itself
 CENTER_ITEMS = 2000  # training items whose mean is the centre of center-unit
-SAMPLE_ITEMS = 5000  # training items whose units say what those of no class look like
+SAMPLE_ITEMS = 5000  # training items whose units the O discriminant is fitted to
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedPool:
-    """A pool, its encoder and the vectors it gave: made once, scored by any number of methods."""
+    """A pool with the vectors of all its items, encoded once and scored by any number of methods."""
 
     pool: Pool
     encoder: Encoder
@@ -43,14 +44,14 @@ class EncodedPool:
             item = int(np.searchsorted(self.units.offsets, unit, side="right")) - 1
             raise NonFiniteError(
                 f"{self.pool}: {type(self.encoder).__name__} gives NaN or infinity for item {item} (counted from 0); "
-                "its weights, or the numbers it is given, are too large"
+                "its weights or its inputs are too large"
             )
 
     @classmethod
     def encode(
         cls, encoder: Encoder, pool: Pool, progress: Progress | None = None, *, cached: bool = False
     ) -> "EncodedPool":
-        """Encode every item of the pool, once, in eval mode; `cached`, for an encoder that is ready: once for ever."""
+        """Encode every item of the pool in eval mode; `cached` also stores the vectors on disk."""
 
         def encode() -> Units:
             return encoder.encode_all(encoder.prepared(pool), progress)
@@ -58,7 +59,7 @@ class EncodedPool:
         return cls(pool, encoder, cached_units(encoder, pool, None, encode) if cached else encode())
 
     def check_range(self) -> None:
-        """Refuse vectors whose squared distances cannot be represented, by row and value."""
+        """Raise a NonFiniteError if squared distances of the vectors would overflow; it names a row and a value."""
         if self._out_of_range is not None:
             row, value = self._out_of_range
             raise NonFiniteError(
@@ -69,7 +70,7 @@ class EncodedPool:
 
     @cached_property
     def _out_of_range(self) -> tuple[int, float] | None:
-        """The first row that is too long, and its largest number."""
+        """First row whose squared length overflows, and its largest number."""
         x = self.units.x.flatten(1)
         size = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
         most = largest_square(x.dtype, torch)
@@ -83,13 +84,13 @@ class EncodedPool:
 
     @classmethod
     def unread(cls, encoder: Encoder, pool: Pool) -> "EncodedPool":
-        """Encode nothing, for a method that reads items: units without coordinates keep the borders of the items."""
+        """Return a pool without vectors, for a method that reads items: it has only the borders of the items."""
         x = torch.empty(int(pool.unit_offsets[-1]), 0, device=encoder.device)
         return cls(pool, encoder, Units(x, pool.unit_offsets))
 
     @classmethod
     def of_items(cls, encoder: Encoder, pool: Pool, items: IntArray) -> "EncodedPool":
-        """Encode some items only, given in rising order: the others have no units."""
+        """Encode some items only, given in ascending order; the others have no units."""
         units = encoder.encode(encoder.prepared(pool), items)
         lengths = np.zeros(len(pool), np.int64)
         lengths[items] = np.diff(units.offsets)
@@ -103,7 +104,7 @@ def encoded_for(
     encoded: dict[Encoder, EncodedPool],
     progress: Progress | None = None,
 ) -> EncodedPool:
-    """Return a pool as a method reads it: encoded once for all methods (`encoded` holds it), or not at all."""
+    """Return the pool in the form a method reads: encoded (once an encoder, kept in `encoded`) or without vectors."""
     if method.reads == "items":
         return EncodedPool.unread(encoder, pool)
     if encoder not in encoded:
@@ -112,12 +113,12 @@ def encoded_for(
 
 
 def training_center(encoder: Encoder, pool: Pool, *, cached: bool = False) -> Tensor:
-    """Mean vector of (a sample of) the training data, for the transform center-unit; `cached` as above."""
+    """Return the mean vector of a sample of the training data, for the transform center-unit."""
     return _sample(encoder, pool, CENTER_ITEMS, cached)[1].x.mean(0)
 
 
 def training_units(encoder: Encoder, pool: Pool, *, cached: bool = False) -> tuple[Tensor, Tensor]:
-    """Vectors (n, *feature_shape) and labels (n,) of all units of (a sample of) the training data."""
+    """Return vectors (n, *feature_shape) and labels (n,) of all units in a sample of the training data."""
     items, units = _sample(encoder, pool, SAMPLE_ITEMS, cached)
     labels = pool.labels[rows_between(pool.unit_offsets[items], pool.unit_offsets[items + 1])]
     return units.x, torch.from_numpy(labels).to(units.x.device)
@@ -136,7 +137,7 @@ def _sample(encoder: Encoder, pool: Pool, most: int, cached: bool) -> tuple[IntA
 def score_episodes(
     predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode], progress: Progress | None = None
 ) -> Iterator[tuple[Task, Tensor]]:
-    """Yield, block by block, tasks of some of the episodes and the scores of their queries, (B, Q, N)."""
+    """Yield tasks, each a block of B episodes, with the scores of their queries, (B, Q, N)."""
     check_shape(predictor.method, episodes)
     if predictor.features.transform.kind == "none":
         encoded.check_range()
@@ -160,7 +161,7 @@ def predict_episodes(
     *,
     doubt: bool = False,
 ) -> Iterator[Answers]:
-    """Yield, block by block, the predicted labels (B, Q) and, with `doubt`, the scores for "none of these"."""
+    """Yield, for each block of episodes, predicted labels (B, Q) and, with `doubt`, scores for "none of these"."""
     for task, scores in score_episodes(predictor, encoded, episodes, progress):
         doubts = predictor.doubt(scores, task) if doubt else None
         yield Answers(task, scores, predictor.decide(scores, task), doubts)
@@ -173,7 +174,7 @@ def measure_episodes(
     progress: Progress | None = None,
     **how: Any,
 ) -> Measurement:
-    """Answer the queries of all episodes and measure the answers as the pool's problem does."""
+    """Predict the queries of all episodes and compute the metrics of the pool's problem."""
     answers = predict_episodes(predictor, encoded, episodes, progress, doubt=how.get("threshold") is not None)
     return problem_of(encoded.pool).measure(encoded.pool, episodes, answers, **how)
 
@@ -185,14 +186,41 @@ def tag_alike(
     episodes: Sequence[Episode],
     progress: Progress | None = None,
 ) -> list[Tags]:
-    """Tag the words of episodes by predictors that score alike and decide differently: the first one scores."""
+    """Tag words with predictors that share a method and differ in their decisions; the scores are computed once."""
     scored = score_episodes(predictors[0], encoded, episodes, progress)
     answers = ([Answers(task, scores, each.decide(scores, task)) for each in predictors] for task, scores in scored)
     return tags_of(encoded.pool, episodes, answers)
 
 
+@dataclass(frozen=True, eq=False)
+class Rejection:
+    """Episodes on which rejection thresholds are chosen, with queries of none of the classes; not those reported."""
+
+    pool: Pool
+    episodes: Sequence[Episode]
+    encoded: dict[Encoder, EncodedPool] = field(default_factory=dict)  # the pool's vectors by encoder
+
+    def threshold(self, predictor: Predictor) -> float:
+        """Return the threshold on "none of these" that is best for a predictor on these episodes."""
+        encoded = encoded_for(predictor.method, predictor.features.encoder, self.pool, self.encoded)
+        verdicts = judge_episodes(predictor, encoded, self.episodes)
+        return choose_threshold(verdicts.novelty, verdicts.correct, verdicts.outside)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the data, split and episode hash of the threshold, for a result."""
+        drawn = episodes_hash(self.pool, self.episodes)
+        return {"threshold_data": self.pool.name, "threshold_split": self.pool.split, "threshold_hash": drawn}
+
+
+def judge_episodes(
+    predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode], progress: Progress | None = None
+) -> Verdicts:
+    """Predict the class of every query, and its score for "none of these"."""
+    return Verdicts.of(predict_episodes(predictor, encoded, episodes, progress, doubt=True))
+
+
 def check_shape(method: Method, episodes: Sequence[Episode]) -> None:
-    """Refuse, before any work, episodes of another way or shot than a method without such freedom was trained with."""
+    """Raise a ConfigError if a method that is limited to its training way or shot gets other episodes."""
     if "any-way" not in method.traits and method.way is not None:
         other = next((episode.way for episode in episodes if episode.way != method.way), None)
         if other is not None:
@@ -212,7 +240,7 @@ def check_shape(method: Method, episodes: Sequence[Episode]) -> None:
 
 
 def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Episode]]:
-    """Cut the list into blocks of about BLOCK_BYTES of vectors, each of one way."""
+    """Split the episodes into blocks of one way and of about BLOCK_BYTES of vectors."""
     unit_bytes = units.x[:1].numel() * units.x.element_size()
     per_item = max(1.0, len(units.x) / max(1, len(units.offsets) - 1))
     start = 0
@@ -229,7 +257,7 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
 
 
 def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
-    """Gather vectors and transform those gathered, so that the matrix itself is never copied; or name the items."""
+    """Gather the vectors of a block and transform them, without a copy of the whole matrix; or refer to items."""
     if predictor.method.reads == "items":
         items = TaskItems.of(predictor.features, encoded.pool, episodes)
         return predictor.named(gather_task(encoded.units, episodes, items))
@@ -243,7 +271,7 @@ def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode
 
 
 def _transformed(task: Task, predictor: Predictor) -> Task:
-    """Transform what a task has of the items' space; names that a method reads by itself have one of their own."""
+    """Apply the feature transform to items, and to class names if they are vectors of the same space."""
     transform = predictor.features.transform
     if transform.kind == "none":
         return task
@@ -258,7 +286,7 @@ def _transformed(task: Task, predictor: Predictor) -> Task:
 
 
 def _support_center(task: Task) -> Tensor:
-    """Mean of the class means, (B, 1, *feature_shape): without training data, and whatever the shots."""
+    """Return the mean of the class means, (B, 1, *feature_shape): the centre if there is no training data."""
     classes = torch.arange(task.way, device=task.support.device)
     member = (task.support_y[..., None] == classes).to(task.support)  # (B, S, N)
     share = (member / member.sum(1, keepdim=True).clamp(min=1)).mean(-1)  # (B, S)

@@ -1,4 +1,4 @@
-"""Problems: what is being solved. `pool.problem` names one; each says its sampler and its metric, once."""
+"""Problems: classification and tagging. `pool.problem` names one; it determines sampler, metric and decisions."""
 
 from typing import Unpack
 
@@ -56,11 +56,11 @@ PROBLEMS = Registry(
 
 
 def problem_of(pool: Pool) -> Problem:
-    """Return the problem that a pool is of."""
+    """Return the problem of a pool."""
     problem: Problem = PROBLEMS.get(pool.problem)()
     return problem
 
 
 def make_sampler(pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> Sampler:
-    """Make the sampler of a pool's problem: K~2K for tagged sentences, N-way K-shot for everything else."""
+    """Build the sampler of a pool's problem: K~2K for tagged sentences, N-way K-shot for everything else."""
     return problem_of(pool).sampler(pool, **settings)

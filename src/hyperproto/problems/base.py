@@ -1,4 +1,4 @@
-"""What a problem answers: which sampler draws its episodes, which metric says how good the answers are."""
+"""The base class of problems, and the answers and measurements they work with."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -17,57 +17,57 @@ from hyperproto.problems.intervals import FloatArray, mean_interval
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What was predicted of a block of episodes: a label for each query, and how doubtful it is."""
+    """Predictions for a block of episodes: scores, labels and, if asked for, scores for "none of these"."""
 
     task: Task
-    scores: Tensor  # (B, Q, N) of the method
-    labels: Tensor  # (B, Q) local labels that were decided on
-    doubt: Tensor | None = None  # (B, Q) higher is likelier none of the classes; None where nothing is rejected
+    scores: Tensor  # (B, Q, N)
+    labels: Tensor  # (B, Q) predicted local labels
+    doubt: Tensor | None = None  # (B, Q) score for "none of these", higher is likelier
 
     @property
     def truth(self) -> Tensor:
-        """Local labels of the queries, (B, Q): OUTSIDE is none of the classes, PAD no query."""
+        """True local labels of the queries, (B, Q); OUTSIDE is none of the classes, PAD is padding."""
         if self.task.query_y is None:
-            raise EpisodeError("these episodes hide the labels of their queries; there is nothing to count")
+            raise EpisodeError("these episodes hide the labels of their queries; nothing can be measured")
         return self.task.query_y
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """How good the answers are."""
+    """Metrics over a list of episodes."""
 
     metric: str  # accuracy or f1
     value: float
     values: FloatArray  # (E,) whose mean is the value
-    metrics: dict[str, Any] = field(default_factory=dict)  # every other number, as `--json` prints it
-    others: dict[str, FloatArray] = field(default_factory=dict)  # (E,) of a second metric, by its name
-    log: dict[str, float] = field(default_factory=dict)  # what the log of a training says beside the value
+    metrics: dict[str, Any] = field(default_factory=dict)  # further numbers, as `--json` prints them
+    others: dict[str, FloatArray] = field(default_factory=dict)  # (E,) of further metrics by name
+    log: dict[str, float] = field(default_factory=dict)  # further columns of a training log
 
     @property
     def ci95(self) -> float:
-        """Half the width of the value's 95 % interval; NaN for one episode."""
+        """Half the width of the 95 % interval of the value; NaN for one episode."""
         return mean_interval(self.values)[1]
 
     def row(self) -> dict[str, float]:
-        """Return what the log of a training says of it."""
+        """Return the columns of a training log."""
         return {self.metric: self.value, "ci95": self.ci95, **self.log}
 
 
 class Problem(ABC):
-    """One kind of problem. A new one is a file with a subclass, and a line in `problems/__init__.py`."""
+    """Base of all problems. A new one is a subclass in its own file, and a line in `problems/__init__.py`."""
 
     name: ClassVar[str]
-    metric: ClassVar[str]  # chooses the best weights and heads the table: from 0 to 1, higher is better
+    metric: ClassVar[str]  # selects the best weights and comes first in tables: from 0 to 1, higher is better
     few_items: ClassVar[bool] = False  # whether validation encodes only the items that its episodes draw
 
     @abstractmethod
     def sampler(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> Sampler:
-        """Make the sampler of a pool; refuse settings that it has no use for."""
+        """Build the sampler of a pool; raise an error for settings that do not apply."""
 
     @abstractmethod
     def measure(self, pool: Pool, episodes: Sequence[Episode], answers: Iterable[Answers], **how: Any) -> Measurement:
-        """Measure the answers to the queries of all episodes, which come block by block."""
+        """Compute the metrics of all episodes from their answers, which come in blocks."""
 
     def settings(self, **how: Any) -> dict[str, Any]:
-        """Name what of `how` a result should say."""
+        """Return the measuring options among `how` that a result should record."""
         return {}

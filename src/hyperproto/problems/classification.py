@@ -21,13 +21,13 @@ BoolArray = NDArray[np.bool_]
 
 
 class Classification(Problem):
-    """N-way K-shot episodes and their accuracy; with a threshold, accuracy with "none of these" as one more answer."""
+    """N-way K-shot episodes and their accuracy; with a threshold, "none of these" is one more answer."""
 
     name = "classification"
     metric = "accuracy"
 
     def sampler(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> EpisodeSampler:
-        """Make a sampler of N-way K-shot episodes."""
+        """Build a sampler of N-way K-shot episodes."""
         return EpisodeSampler(pool, **settings)
 
     def measure(
@@ -40,9 +40,9 @@ class Classification(Problem):
         threshold: float | None = None,
         **how: Any,
     ) -> Measurement:
-        """Accuracy of each episode and, where `shots` is a list, of the classes of 1, 2, ... examples.
+        """Compute the accuracy of each episode and, if `shots` is a list, by number of support examples.
 
-        With `threshold`, queries of more doubt are rejected.
+        With `threshold`, queries with a higher score for "none of these" are rejected.
         """
         if threshold is not None:
             verdicts = Verdicts.of(answers)
@@ -73,28 +73,28 @@ def count_correct(answers: Iterable[Answers]) -> tuple[IntArray, IntArray]:
 
 
 def accuracy_by_shot(correct: IntArray, total: IntArray, shots: Sequence[int]) -> dict[str, float]:
-    """Accuracy of the classes that had 1, 2, ... examples: what a mean over classes hides when shots are unequal."""
+    """Return the accuracy of classes with 1, 2, ... support examples, for episodes of unequal shots."""
     shot = np.array(shots)
     return {str(k): float(correct[:, shot == k].sum() / max(1, total[:, shot == k].sum())) for k in sorted(set(shots))}
 
 
 @dataclass(frozen=True, eq=False)
 class Verdicts:
-    """What a method said of the queries of some episodes: flat arrays, one place a query."""
+    """Predictions for the queries of all episodes, as flat arrays (n_queries,)."""
 
-    episode: IntArray  # the episode's number in the list
-    label: IntArray  # the true one: local, or OUTSIDE
-    predicted: IntArray  # the best of the episode's classes
+    episode: IntArray  # index of the episode
+    label: IntArray  # true local label, or OUTSIDE
+    predicted: IntArray  # best class of the episode
     novelty: FloatArray
 
     @classmethod
     def of(cls, answers: Iterable[Answers]) -> Self:
-        """Collect the answers to the queries of all episodes, which come block by block."""
+        """Concatenate the answers of all blocks of episodes."""
         parts: list[tuple[NDArray[Any], ...]] = []
         done = 0
         for block in answers:
             truth, doubt = block.truth, block.doubt
-            assert doubt is not None  # who asks for verdicts asks for it
+            assert doubt is not None  # requested by the caller
             row, place = (truth >= OUTSIDE).nonzero(as_tuple=True)  # not PAD
             columns = (truth, block.labels, doubt.double())
             parts.append(((row + done).cpu().numpy(), *(column[row, place].cpu().numpy() for column in columns)))
@@ -103,28 +103,28 @@ class Verdicts:
 
     @cached_property
     def outside(self) -> BoolArray:
-        """Which queries are of none of the classes."""
+        """Mask of the queries of none of the classes."""
         outside: BoolArray = self.label == OUTSIDE
         return outside
 
     @cached_property
     def correct(self) -> BoolArray:
-        """Which are right if they are accepted."""
+        """Mask of the queries that are correct if accepted."""
         correct: BoolArray = self.predicted == self.label
         return correct
 
     def aurocs(self) -> FloatArray:
-        """AUROC of the novelty within each episode, (E,)."""
+        """Return the AUROC of the novelty within each episode, (E,)."""
         return auroc(self.novelty, self.outside, self.episode)
 
     def accuracies(self, threshold: float) -> FloatArray:
-        """Accuracy with NOTA of each episode, (E,): N + 1 answers, of which rejection is one."""
+        """Return the accuracy of each episode, (E,), over N + 1 answers, of which rejection is one."""
         right = np.where(self.novelty > threshold, self.outside, self.correct)
         accuracies: FloatArray = np.bincount(self.episode, weights=right) / np.bincount(self.episode)
         return accuracies
 
     def counts(self, threshold: float, way: int) -> tuple[IntArray, IntArray]:
-        """Count right and all queries for each local class of each episode: two arrays (E, N)."""
+        """Count correct and all queries for each local class of each episode: two arrays (E, N)."""
         episodes = int(self.episode.max()) + 1
         place = self.label + way * self.episode
         right = self.correct & (self.novelty <= threshold)
@@ -132,13 +132,14 @@ class Verdicts:
         return found[0].reshape(episodes, way), found[1].reshape(episodes, way)
 
     def metrics(self, threshold: float) -> dict[str, Any]:
-        """Everything but accuracy, as `--json` prints it.
+        """Return all metrics of rejection except accuracy, as `--json` prints them.
 
-        `coverage` is the share of the classes' own queries that are accepted, `outside_rejected` that of the others
-        that are not, `accuracy_of_accepted` the share of *all* accepted queries whose class is right (None: none was
-        accepted), `share` that of the queries that are of no class. `auroc` is the mean over episodes, `pooled_auroc`
-        ranks the queries of all episodes together, as one threshold for all must. The threshold is None where the best
-        is to reject nothing (coverage 1) or everything (coverage 0).
+        - `coverage`: share of in-class queries that are accepted
+        - `outside_rejected`: share of out-of-class queries that are rejected
+        - `accuracy_of_accepted`: share of all accepted queries with the right class; None if none is accepted
+        - `share`: share of queries that are out of class
+        - `auroc`, `pooled_auroc`: mean over episodes; over the queries of all episodes, ranked together
+        - `threshold`: None if nothing (coverage 1) or everything (coverage 0) is rejected
         """
         accepted = self.novelty <= threshold
         mean, ci95 = mean_interval(self.aurocs())
@@ -156,24 +157,24 @@ class Verdicts:
 
 
 def auroc(novelty: FloatArray, outside: NDArray[np.bool_], group: IntArray) -> FloatArray:
-    """AUROC of each group: the share of pairs (outside, known) whose outside query is newer; a tie is half a pair.
+    """Return the AUROC of each group: the probability that an out-of-class query has the higher novelty.
 
-    All arrays are flat, one place a query; groups are numbered from 0. Exact, by ranks: the ranks of outside queries,
-    less what they would be without any known query, count the known queries below them (Mann and Whitney).
+    All arrays are flat, (n_queries,); groups are numbered from 0. Computed from ranks (Mann and Whitney); a tie counts
+    as half a pair.
     """
     order = np.lexsort((novelty, group))
     group, novelty, outside = group[order], novelty[order], outside[order]
     total = np.bincount(group)
     n_outside = np.bincount(group, weights=outside)
     if (n_outside == 0).any() or (n_outside == total).any():
-        lone = int(np.flatnonzero((n_outside == 0) | (n_outside == total))[0])
+        wrong = int(np.flatnonzero((n_outside == 0) | (n_outside == total))[0])
         raise EpisodeError(
-            f"episode {lone}: {int(n_outside[lone])} of {total[lone]} queries are of none of its classes; AUROC needs "
-            "both kinds: draw episodes with nota_share or na_rate"
+            f"episode {wrong}: {int(n_outside[wrong])} of {total[wrong]} queries are of none of its classes; AUROC "
+            "needs both kinds: draw episodes with nota_share or na_rate"
         )
     new = np.ones(len(group), bool)
     new[1:] = (group[1:] != group[:-1]) | (novelty[1:] != novelty[:-1])
-    first = np.flatnonzero(new)  # of each run of ties
+    first = np.flatnonzero(new)  # start of each run of ties
     last = np.append(first[1:], len(group)) - 1
     rank = ((first + last) / 2)[np.cumsum(new) - 1] - (np.cumsum(total) - total)[group]  # from 0, ties in the middle
     below = np.bincount(group, weights=rank * outside) - n_outside * (n_outside - 1) / 2

@@ -1,4 +1,4 @@
-"""Means with honest intervals, and paired differences."""
+"""Confidence intervals of means, paired differences, and the marking of best results."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -12,10 +12,9 @@ Difference = tuple[float, float | None]  # mean, half its interval
 
 
 def mean_interval(values: FloatArray) -> tuple[float, float]:
-    """Mean, and half the width of its 95 % interval by Student's t over episodes.
+    """Return the mean and half the width of its 95 % interval, by Student's t over episodes.
 
-    The interval says how well this many episodes pin down the mean over all episodes *of this pool with this encoder*.
-    It says nothing about other pools or other trainings (for those: several seeds).
+    The interval covers the choice of episodes from this pool with this encoder, not that of other pools or seeds.
     """
     from scipy.stats import t as student
 
@@ -27,23 +26,23 @@ def mean_interval(values: FloatArray) -> tuple[float, float]:
 
 
 def paired_difference(a: FloatArray, b: FloatArray) -> tuple[float, float]:
-    """Mean of `a - b` over the same episodes, with its 95 % interval: far narrower than two separate intervals."""
+    """Return the mean of `a - b` over the same episodes and half the width of its 95 % interval."""
     if a.shape != b.shape:
         raise ValueError(f"paired values must have one shape, not {a.shape} and {b.shape}")
     return mean_interval(a - b)
 
 
 def or_none(ci95: float) -> float | None:
-    """One episode has no interval, and JSON no NaN."""
+    """Return None for the NaN interval of one episode, since JSON has no NaN."""
     return None if np.isnan(ci95) else ci95
 
 
 def best_marks(means: Sequence[float], paired: Callable[[int, int], Difference | None]) -> list[Mark]:
-    """Mark the largest of several means "best" only if paired intervals support it against every other one.
+    """Mark the largest of several means as "best" if its paired intervals exclude 0 against every other mean.
 
-    `paired(i, j)` is the paired difference of i minus j, or None where the two were not measured together. Means whose
-    difference from the largest has an interval that holds 0 are "tied" with it, and then it is "tied" too. Where a
-    difference from the largest is not known, or there is nothing to compare with, nothing is marked.
+    `paired(i, j)` returns the paired difference of i minus j, or None if the two were not measured together. Means
+    whose interval includes 0 are "tied" with the largest, which is then "tied" too. Nothing is marked if a difference
+    from the largest is unknown, or if there is only one mean.
     """
     if len(means) < 2:
         return [""] * len(means)
@@ -61,7 +60,7 @@ def best_marks(means: Sequence[float], paired: Callable[[int, int], Difference |
 
 
 def best_of_draws(values: Sequence[Sequence[float]]) -> list[Mark]:
-    """Mark the best of several rows by their values over the same draws; the first ones are common to all."""
+    """Mark the best of several rows by their values over the same draws; longer rows are cut to the shortest."""
     common = min(map(len, values))
     rows = [np.asarray(row[:common], np.float64) for row in values]
 

@@ -25,7 +25,7 @@ O_NAME = "O"
 
 @dataclass(frozen=True, eq=False)
 class SpanCounts:
-    """Spans predicted, spans there are, and spans predicted right, in each episode."""
+    """Numbers of predicted, true and correctly predicted spans in each episode."""
 
     predicted: IntArray  # (E,)
     gold: IntArray
@@ -33,12 +33,12 @@ class SpanCounts:
 
     @property
     def precision(self) -> float:
-        """Correct spans of all those predicted, over all episodes; 0 where none is."""
+        """Share of predicted spans that are correct, over all episodes; 0 if none is predicted."""
         return _share(self.correct.sum(), self.predicted.sum())
 
     @property
     def recall(self) -> float:
-        """Correct spans of all there are."""
+        """Share of true spans that are predicted correctly."""
         return _share(self.correct.sum(), self.gold.sum())
 
     @property
@@ -47,26 +47,25 @@ class SpanCounts:
         return _share(2 * self.correct.sum(), self.predicted.sum() + self.gold.sum())
 
     def to_json(self) -> dict[str, float]:
-        """Return the three numbers by name."""
+        """Return precision, recall and F1."""
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
 
 
 @dataclass(frozen=True, eq=False)
 class Tags:
-    """The labels of the query words of some episodes, true and predicted, one episode after another."""
+    """True and predicted labels of the query words of all episodes, one episode after another."""
 
     gold: IntArray  # (n_words,) class of the pool, or OUTSIDE for O
     predicted: IntArray
-    sentences: IntArray  # (S + 1,) where the words of each sentence begin and end
-    episodes: IntArray  # (E + 1,) where the words of each episode begin and end
+    sentences: IntArray  # (S + 1,) borders of sentences
+    episodes: IntArray  # (E + 1,) borders of episodes
 
     def borders(self, convention: Convention) -> IntArray:
-        """Return what no span crosses.
+        """Return the borders that no span crosses: those of sentences (`sentence`) or of episodes (`toolkit`).
 
-        `sentence`: the borders of sentences, which is what an entity is. `toolkit`: those of episodes, since the
-        Few-NERD toolkit concatenates the queries it scores together, so that an entity which ends a sentence and one of
-        the same type which opens the next are one span; published Few-NERD numbers are counted so. (The toolkit also
-        concatenates the episodes of a batch; a number that depends on the size of batches is not repeated here.)
+        The Few-NERD toolkit concatenates the query sentences of an episode, so that an entity at the end of a sentence
+        and one of the same type at the start of the next are one span. Published Few-NERD numbers are counted so. (The
+        toolkit also concatenates the episodes of a batch; numbers that depend on the batch size are not reproduced.)
         """
         if convention not in CONVENTIONS:
             raise ConfigError(unknown_name("convention", convention, CONVENTIONS))
@@ -80,7 +79,7 @@ class Tags:
         return SpanCounts(*(self.per_episode(start) for start in (predicted.start, gold.start, gold.start[right])))
 
     def per_episode(self, words: IntArray) -> IntArray:
-        """Count in which episodes some words are, (E,)."""
+        """Count how many of the given word positions are in each episode, (E,)."""
         episode = self.episodes.searchsorted(words, side="right") - 1
         return np.bincount(episode, minlength=len(self.episodes) - 1)
 
@@ -93,7 +92,7 @@ class Tagging(Problem):
     few_items = True
 
     def sampler(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> GreedySampler:
-        """Make a sampler of K~2K episodes."""
+        """Build a sampler of K~2K episodes."""
         return GreedySampler(pool, **settings)
 
     def measure(
@@ -105,7 +104,7 @@ class Tagging(Problem):
         convention: Convention = "sentence",
         **how: Any,
     ) -> Measurement:
-        """F1 in the convention asked for, and in the other one; precision, recall and kinds of errors."""
+        """Compute F1, precision and recall in both conventions, and the types of errors."""
         [tags] = tags_of(pool, episodes, ([block] for block in answers))
         values, metrics = tagged_metrics(tags, pool.class_names)
         others: dict[str, FloatArray] = {name: each for name, each in values.items() if name != convention}
@@ -113,7 +112,7 @@ class Tagging(Problem):
         return Measurement(self.metric, metrics[convention]["f1"], values[convention], metrics, others, log)
 
     def settings(self, *, convention: Convention = "sentence", **how: Any) -> dict[str, Any]:
-        """Results say how spans were counted."""
+        """Return the convention by which spans were counted."""
         return {"convention": convention}
 
 
@@ -123,7 +122,7 @@ def tags_of(pool: Pool, episodes: Sequence[Episode], answers: Iterable[Sequence[
     Each block holds the answers of one or several decisions on the same task; a `Tags` is returned for each decision.
     """
     if pool.outside_row is None:
-        raise EpisodeError(f"{pool}: items of one unit are no sentences to tag")
+        raise EpisodeError(f"{pool}: its items are not sentences; only tagged sentences can be tagged")
     gold: list[IntArray] = []
     predicted: list[list[IntArray]] = []
     for block in answers:
@@ -137,7 +136,7 @@ def tags_of(pool: Pool, episodes: Sequence[Episode], answers: Iterable[Sequence[
 
 
 def _classes(local: Tensor, task: Task, pool: Pool) -> IntArray:
-    """The labels of all real queries, local ones, as classes of the pool."""
+    """Convert local labels (B, Q) to classes of the pool, (n_words,), without padding."""
     real = task.query_y != PAD
     classes: IntArray = task.classes.gather(1, local.clamp(min=0))[real].cpu().numpy()
     return np.where(classes == pool.outside_row, OUTSIDE, classes)
@@ -182,11 +181,10 @@ def matching(gold: Spans, predicted: Spans, n_words: int) -> IntArray:
 
 
 def f1_values(counts: SpanCounts) -> FloatArray:
-    """A number for each episode, (E,), such that their mean is the micro F1, and intervals of the mean are F1's.
+    """Return jackknife pseudo-values of the micro F1, (E,), shifted so that their mean is F1 itself.
 
-    Micro F1 is a ratio of sums over episodes, not a mean, so its error is that of the jackknife: leave out one episode
-    at a time, and see how the F1 of the rest varies. These are the jackknife's pseudo-values, moved so that their mean
-    is F1 itself. Differences of two methods, and averages of several runs, may be taken of them as of accuracies.
+    Micro F1 is a ratio of sums over episodes, not a mean. The pseudo-values give its interval, paired differences of
+    two methods and averages of runs in the same way as accuracies do.
     """
     correct = 2 * (counts.correct.sum() - counts.correct)
     total = (counts.predicted + counts.gold).sum() - counts.predicted - counts.gold
@@ -195,12 +193,12 @@ def f1_values(counts: SpanCounts) -> FloatArray:
 
 
 def f1_interval(counts: SpanCounts) -> tuple[float, float]:
-    """Micro F1, and half the width of its 95 % interval. One episode has no interval."""
+    """Return micro F1 and half the width of its 95 % interval, NaN for one episode."""
     return counts.f1, mean_interval(f1_values(counts))[1]
 
 
 def f1_difference(a: SpanCounts, b: SpanCounts) -> tuple[float, float]:
-    """F1 of `a` minus that of `b` on the same episodes, with its 95 % interval: episodes are left out of both."""
+    """Return F1 of `a` minus F1 of `b` on the same episodes, and half the width of its 95 % interval."""
     if a.gold.shape != b.gold.shape:
         raise ValueError(f"paired counts must be of the same episodes, not of {len(a.gold)} and {len(b.gold)}")
     return paired_difference(f1_values(a), f1_values(b))
@@ -208,12 +206,12 @@ def f1_difference(a: SpanCounts, b: SpanCounts) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class SpanErrors:
-    """Counts over all episodes; `rates` are what the toolkit prints, and the shares of O, true and predicted."""
+    """Counts of words and spans by type of error, over all episodes."""
 
     words: int
     false_positive: int  # words of O that were given a type
     false_negative: int  # words of an entity that were called O
-    boundaries: int  # true spans for which a span with the same first and last word was predicted, of whatever type
+    boundaries: int  # true spans with a predicted span of the same first and last word, of any type
     within: int  # ... of the same coarse type, but another fine one
     outer: int  # ... of another coarse type
     outside: int  # words that are O
@@ -221,7 +219,7 @@ class SpanErrors:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Errors of words as shares of all words, errors of types as shares of the spans with right boundaries."""
+        """Errors of words as shares of all words, errors of types as shares of spans with correct boundaries."""
         words, boundaries = max(1, self.words), max(1, self.boundaries)
         return {
             "false_positive": self.false_positive / words,
@@ -238,7 +236,7 @@ class SpanErrors:
 
 
 def span_errors(tags: Tags, class_names: Sequence[str], convention: Convention = "sentence") -> SpanErrors:
-    """Take the errors apart; the coarse type is what a class name has before its first hyphen (`person-actor`)."""
+    """Count errors by type; the coarse type of a class name stands before its first hyphen (`person-actor`)."""
     _, coarse = np.unique([name.partition("-")[0] for name in class_names], return_inverse=True)
     borders = tags.borders(convention)
     gold, predicted = find_spans(tags.gold, borders), find_spans(tags.predicted, borders)
@@ -259,9 +257,9 @@ def span_errors(tags: Tags, class_names: Sequence[str], convention: Convention =
 
 
 def tagged_metrics(tags: Tags, class_names: Sequence[str]) -> tuple[dict[Convention, FloatArray], dict[str, Any]]:
-    """Return the values of each convention, whose mean is F1, and every number as `--json` prints it.
+    """Return the values of each convention, whose mean is F1, and all metrics as `--json` prints them.
 
-    `errors` takes spans as sentences have them; its rates hold the share of words that are O, and that are called O.
+    `errors` counts spans within sentences.
     """
     counts = {convention: tags.counts(convention) for convention in CONVENTIONS}
     values = {convention: f1_values(found) for convention, found in counts.items()}

@@ -1,6 +1,7 @@
-"""Checkpoints: one safetensors file, written whole or not at all, with the small numbers in its head. No pickle.
+"""Checkpoints: one safetensors file, written atomically, with the run's numbers as JSON in its header.
 
-The head also has a sha256 of the numbers and of every tensor, its name, type and shape: a changed file is refused.
+The header also has a sha256 of these numbers and of every tensor with its name, type and shape. A file whose content
+does not match is refused.
 """
 
 import json
@@ -21,33 +22,33 @@ from hyperproto.files import atomic_write
 from hyperproto.training.learner import Learner
 
 FORMAT = "hyperproto-tensors/2"
-NO_CHECKSUM = "hyperproto-tensors/1"  # what version 0.1 wrote
-MODEL = "model/"  # before the names of the learner's own weights in a checkpoint
-HEAD = "hyperproto"  # the key of our words in the file's head
+NO_CHECKSUM = "hyperproto-tensors/1"  # format of version 0.1
+MODEL = "model/"  # prefix of the learner's weights in a checkpoint
+HEAD = "hyperproto"  # key of our JSON in the header
 WAY_OUT = "take it from a copy, or train again into another folder: hyperproto train RECIPE --out FOLDER"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write tensors, and `state` as JSON beside them."""
+    """Write tensors to a safetensors file, with `state` as JSON in its header."""
     copies = {name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}
     head = json.dumps({"format": FORMAT, "state": dict(state), "sha256": _digest(copies, state)})
-    content = save(copies, metadata={HEAD: head})  # one key: safetensors writes several in any order
+    content = save(copies, metadata={HEAD: head})  # one key: safetensors does not keep the order of several
     with atomic_write(path) as file:
         file.write(content)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote; refuse what was changed since."""
+    """Return the tensors and the state that `save_tensors` wrote; raise a DataError if the file was changed."""
     with _opened(path) as file:
         head = _head(file, path)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     if head["format"] == FORMAT and head.get("sha256") != _digest(tensors, head["state"]):
-        raise DataError(f"{path}: damaged, or changed after it was saved (its checksum is another); {WAY_OUT}")
+        raise DataError(f"{path}: damaged, or changed after it was saved (its checksum does not match); {WAY_OUT}")
     return tensors, head["state"]
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Read the numbers beside the tensors without reading those; their checksum is not looked at."""
+    """Read only the state in the header; the checksum is not checked."""
     with _opened(path) as file:
         state: dict[str, Any] = _head(file, path)["state"]
         return state
@@ -79,7 +80,7 @@ def _head(file: Any, path: Path) -> dict[str, Any]:
 
 
 def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
-    """A sha256 of all that a file says."""
+    """Return a sha256 of the state and of all tensors with their names, types and shapes."""
     named = sorted(tensors.items())
     digest = sha256(json.dumps([state, [[name, str(t.dtype), list(t.shape)] for name, t in named]]).encode())
     for _, tensor in named:
@@ -88,31 +89,31 @@ def _digest(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
 
 
 def load_model(path: Path, learner: Learner) -> dict[str, Any]:
-    """Fill a learner's weights and return the state beside them."""
+    """Load weights into a learner; return the state saved with them."""
     tensors, state = load_tensors(path)
     fill(learner, tensors, path)
     return state
 
 
 def model_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The learner's own weights among the tensors of a checkpoint."""
+    """Return the learner's weights among the tensors of a checkpoint."""
     return {key.removeprefix(MODEL): tensor for key, tensor in tensors.items() if key.startswith(MODEL)}
 
 
 def fill(learner: Learner, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Put weights into a learner; `path` is where they came from."""
+    """Load weights into a learner; errors name `path`, the file they came from."""
     wanted = learner.state_dict().keys()
     try:
-        learner.load_state_dict({key if key in wanted else _todays(key): tensor for key, tensor in weights.items()})
+        learner.load_state_dict({key if key in wanted else _renamed(key): tensor for key, tensor in weights.items()})
         learner.check_finite()
     except RuntimeError as error:
         raise DataError(f"{path}: the weights do not fit the model of config.json ({error}); {WAY_OUT}") from None
     except NonFiniteError as error:
-        raise DataError(f"{path}: {error}, so no answer of it means anything; {WAY_OUT}") from None
+        raise DataError(f"{path}: {error}, so its predictions would be meaningless; {WAY_OUT}") from None
 
 
-def _todays(key: str) -> str:
-    """Today's name of a tensor: in version 0.1 the decision was part of the method."""
+def _renamed(key: str) -> str:
+    """Return the current name of a tensor: in version 0.1 the decision was part of the method."""
     for part in ("path.", "outside."):
         if key.startswith(f"method.{part}"):
             return key.replace("method.", "decision.", 1)
@@ -120,21 +121,21 @@ def _todays(key: str) -> str:
 
 
 def optimiser_tensors(optimisers: Mapping[str, Optimizer]) -> dict[str, Tensor]:
-    """Name every tensor of the optimisers' memory; settings follow from the recipe and are not kept."""
+    """Return the state tensors of all optimisers by name; their settings follow from the recipe."""
     return {
         f"optim/{name}/{number}/{key}": value
         for name, optimiser in optimisers.items()
-        for number, memory in optimiser.state_dict()["state"].items()
-        for key, value in memory.items()
+        for number, state in optimiser.state_dict()["state"].items()
+        for key, value in state.items()
     }
 
 
 def restore_optimisers(optimisers: Mapping[str, Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimiser_tensors` took."""
+    """Load the tensors of `optimiser_tensors` back into the optimisers."""
     for name, optimiser in optimisers.items():
-        memory: dict[int, dict[str, Tensor]] = {}
+        state: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
             kind, *rest = key.split("/")
             if kind == "optim" and rest[0] == name:
-                memory.setdefault(int(rest[1]), {})[rest[2]] = value
-        optimiser.load_state_dict({"state": memory, "param_groups": optimiser.state_dict()["param_groups"]})
+                state.setdefault(int(rest[1]), {})[rest[2]] = value
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""The learner: features, method and decision in one module, whose forward returns the losses."""
+"""The learner: features, method and decision as one module whose `forward` returns the losses."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +24,8 @@ from hyperproto.recipes import Recipe
 
 
 @contextmanager
-def too_large_is_told() -> Iterator[None]:
-    """Say that a network is larger than memory, which torch says in words of its own."""
+def out_of_memory_explained() -> Iterator[None]:
+    """Turn torch's out-of-memory errors into a ConfigError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -35,20 +35,20 @@ def too_large_is_told() -> Iterator[None]:
 
 
 class Learner(Predictor):
-    """All that is trained. `forward` returns the parts of the loss, so that data-parallel wrappers work."""
+    """Everything that is trained. `forward` returns the losses by name, so that data-parallel wrappers work."""
 
-    not_yet_known: frozenset[str] = frozenset()  # buffers in which NaN says so, such as the center of the training data
+    unset: frozenset[str] = frozenset()  # buffers that start as NaN, such as the centre of the training data
 
     def __init__(
         self, features: Features, method: Method, decision: Decision, names: NameEncoder | None = None
     ) -> None:
         super().__init__(features, method, decision, names)
-        self._stored: WeakKeyDictionary[Pool, Units] = WeakKeyDictionary()  # the pools that a frozen encoder has read
+        self._stored: WeakKeyDictionary[Pool, Units] = WeakKeyDictionary()  # vectors of a frozen encoder
 
     @classmethod
     def build(cls, recipe: Recipe, n_classes: int) -> "Learner":
-        """Make a learner as a (resolved) recipe says, with weights drawn from its seed."""
-        with torch.random.fork_rng(devices=[]), too_large_is_told():
+        """Build the learner of a resolved recipe, with weights drawn from its seed."""
+        with torch.random.fork_rng(devices=[]), out_of_memory_explained():
             torch.manual_seed(recipe.training.seed)
             encoder: Encoder = make_encoder(recipe.encoder.name, recipe.encoder.options)
             shape = encoder.feature_shape
@@ -59,19 +59,19 @@ class Learner(Predictor):
             method = make_method(recipe.method.name, feature_shape=shape, n_classes=n_classes, **recipe.method.options)
         names = None if recipe.names is None else NameEncoder(recipe.names.source, recipe.names.encoder)
         learner = cls(features, method, make_decision(method, recipe.decision.options), names)
-        learner.not_yet_known = frozenset(name for name, buffer in learner.named_buffers() if not is_finite(buffer))
+        learner.unset = frozenset(name for name, buffer in learner.named_buffers() if not is_finite(buffer))
         return learner
 
     def check_finite(self) -> None:
-        """Raise an error that names a tensor in which there is NaN or infinity."""
+        """Raise a NonFiniteError that names a tensor with NaN or infinity."""
         for name, tensor in self.state_dict().items():
-            if name not in self.not_yet_known and not is_finite(tensor):
+            if name not in self.unset and not is_finite(tensor):
                 raise NonFiniteError(f"{name} holds NaN or infinity")
 
     def collate(self, pool: Pool, episodes: Sequence[Episode]) -> tuple[Any, list[Episode], TaskItems | None]:
-        """Make one batch of exactly the items that the episodes drew, and the episodes in its own numbering.
+        """Return one batch of the items that the episodes drew, and the episodes with indices into this batch.
 
-        A method that reads items, or trains on them, makes its own batches: it gets no other.
+        A method that reads items, or trains on them, makes its own batches: it gets no batch, but `TaskItems`.
         """
         self.read_pool(pool, training=True)
         if self.method.reads == "items" or self.method.trains_on_items:
@@ -80,10 +80,10 @@ class Learner(Predictor):
         return self._batch(pool, index), local, None
 
     def store(self, pool: Pool, progress: Progress | None = None) -> None:
-        """Encode a pool once where its vectors are the same at every step: the encoder is frozen, no image varies.
+        """Encode a pool once, in memory and on disk, if its vectors stay the same: frozen encoder, no augmentation.
 
-        Training then only gathers. They are kept on disk, too. Tagged sentences are read as they are drawn: training
-        draws few of them, and all their words would fill the memory.
+        Tagged sentences are encoded as they are drawn: training draws few of them, and the vectors of all words would
+        fill the memory.
         """
         features = self.features
         varies = features.augmentation is not None or self.method.reads == "items" or self.method.trains_on_items
@@ -91,20 +91,20 @@ class Learner(Predictor):
             self._stored[pool] = EncodedPool.encode(features.encoder, pool, progress, cached=True).units
 
     def _batch(self, pool: Pool, items: IntArray) -> Any:
-        """What `features` reads: the stored units of some items, or a raw batch of them."""
+        """Return the input of `features` for some items: their stored units, or a raw batch."""
         if pool in self._stored:
             return self._stored[pool].of_items(items)
         return self.features.batch(self.features.prepared(pool), items)
 
     def task(self, batch: Any, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
-        """Encode the drawn items in one pass."""
+        """Encode the drawn items in one pass; the arguments are what `collate` returns."""
         task = self.named(gather_task(self.features(batch) if items is None else items.units, episodes, items))
         if task.names is None or "names" not in self.method.uses_evidence:
             return task
-        return task.with_evidence(names=self.features.transform(task.names))  # a prior is in the space of the items
+        return task.with_evidence(names=self.features.transform(task.names))  # the items' space
 
     def with_unlabelled(self, task: Task, pool: Pool, items: IntArray) -> Task:
-        """Add items without labels, (B, U) of another pool, encoded as the task's own are."""
+        """Add unlabelled items, indices (B, U) of another pool, encoded like the task's own."""
         units = self.features(self._batch(pool, items.ravel()))
         return task.with_evidence(unlabelled=units.x.view(*items.shape, *units.x.shape[1:]))
 
@@ -113,14 +113,14 @@ class Learner(Predictor):
         return {**self.method.loss(self.task(batch, episodes, items)), **self.encoder_loss(batch)}
 
     def encoder_loss(self, batch: Any) -> dict[str, Tensor]:
-        """Parts of the training loss that the encoder has of its own; without a raw batch of items it has none."""
+        """Return the encoder's own losses, such as masked language modelling; none without a raw batch."""
         return {} if batch is None or isinstance(batch, Units) else self.features.encoder.loss(batch)
 
     def setup(self, pool: Pool) -> None:
-        """Initialisation phase: the method fills its parameters from the training data.
+        """Run the initialisation phase of Algorithm 1: the method sets its parameters from the training data.
 
-        Nothing is dropped (a mean distance would measure the dropout, not the classes); batch norm that learns and
-        `center-unit` see the statistics of mixed batches, as they do in training.
+        Dropout is off, since it would increase the mean distances. Trainable batch norm and `center-unit` use batch
+        statistics, as in training.
         """
         self.eval()
         for module in self.modules():
@@ -133,14 +133,14 @@ class Learner(Predictor):
         self.method.setup(pool, self.features)
 
     def take_encoder(self, other: "Learner", where: object) -> None:
-        """Start from another learner's encoder."""
+        """Copy the encoder weights of another learner."""
         try:
             self.features.encoder.load_state_dict(other.features.encoder.state_dict())
         except RuntimeError as error:
             raise ConfigError(f"{where}: its encoder does not fit into this recipe's ({error})") from None
 
     def take_heads(self, other: "Learner", heads: Sequence[str], where: object) -> None:
-        """Start from the parts of another learner's method that `heads` names."""
+        """Copy the parts of another learner's method that `heads` names."""
         learned, own = other.method.state_dict(), self.method.state_dict()
         for head in heads:
             found = {key: learned[key] for key in own if (key + ".").startswith(head + ".") and key in learned}
@@ -152,9 +152,9 @@ class Learner(Predictor):
             self.method.load_state_dict(found, strict=False)
 
     def parameter_groups(self, sections: Sequence[str]) -> dict[str, Group]:
-        """Sort the parameters to the sections `[optim.NAME]`; what has none of its own goes with the encoder.
+        """Return the parameters by section `[optim.NAME]`; those without a section of their own join "encoder".
 
-        The encoder's tables stand apart in any case: their gradients are sparse.
+        Embedding tables of the encoder always form their own group, because their gradients are sparse.
         """
         own = {name: group for name, group in self.method.param_groups().items() if name in sections}
         own |= {name: Group(params, table=True) for name, params in self.features.encoder.param_groups().items()}
@@ -164,6 +164,7 @@ class Learner(Predictor):
 
 
 def _renumbered(episodes: Sequence[Episode]) -> tuple[IntArray, list[Episode]]:
+    """Return the items of all episodes, one after another, and the episodes with indices into this list."""
     index: list[IntArray] = []
     local = []
     start = 0

@@ -1,4 +1,4 @@
-"""From a recipe's name to a complete, checked recipe: names, options and optimisers all at once."""
+"""Load a recipe, check its names, options and optimisers, and fill in what it leaves open."""
 
 from statistics import median_high
 from typing import Any
@@ -17,8 +17,8 @@ from hyperproto.recipes import Recipe, parse, parse_values, read_recipe
 from hyperproto.registry import Registry, Trust, TrustError, keywords, option_problems, trust_names
 from hyperproto.registry import trust as trust_files
 
-USUAL_SHAPES: dict[str, tuple[int, ...]] = {"maps": (64, 5, 5), "tokens": (-1, 200)}  # others: vectors of 768
-FIXED = {"way", "shot"}  # of the training episodes: a method without any-way or any-shot takes them as its own
+USUAL_SHAPES: dict[str, tuple[int, ...]] = {"maps": (64, 5, 5), "tokens": (-1, 200)}  # other methods: vectors of 768
+FIXED = {"way", "shot"}  # options that methods without any-way or any-shot take from the training episodes
 
 
 def load_recipe(name: str, overrides: list[str] | None = None, *, trust: Trust = None) -> Recipe:
@@ -28,7 +28,7 @@ def load_recipe(name: str, overrides: list[str] | None = None, *, trust: Trust =
     """
     trust_files(trust)
     raw = read_recipe(name, overrides)
-    for override in overrides or []:  # the caller's own words
+    for override in overrides or []:  # from the caller, hence trusted
         if override.partition("=")[0].strip() in ("method", "method.name"):
             section = parse_values([override])["method"]
             trust_names([section.get("name")] if isinstance(section, dict) else [])
@@ -47,7 +47,7 @@ def load_recipe(name: str, overrides: list[str] | None = None, *, trust: Trust =
 
 
 def resolve(recipe: Recipe, pool: Pool) -> Recipe:
-    """Fill in what follows from the training data and from the rest of the recipe: a run can be rebuilt from it."""
+    """Fill in the settings that follow from the training data, so that the recipe alone rebuilds the run."""
     name, options = resolve_encoder(recipe.encoder.name, recipe.encoder.options, pool)
     encoder = type(recipe.encoder).model_validate({"name": name, **options})
     episodes = recipe.episodes
@@ -57,7 +57,7 @@ def resolve(recipe: Recipe, pool: Pool) -> Recipe:
 
 
 def completed(recipe: Recipe) -> Recipe:
-    """Fill in what follows from the rest of the recipe: instances a region starts from, which rates are scheduled."""
+    """Fill in the settings that follow from others: `init_shot`, and which learning rates are scheduled."""
     method = recipe.method
     cls: type[Method] = METHODS.get(method.name)
     episodes = {} if recipe.episodes is None else {"way": recipe.episodes.way, "shot": recipe.episodes.shot}
@@ -73,9 +73,9 @@ def completed(recipe: Recipe) -> Recipe:
 
 
 def init_shot(recipe: Recipe) -> int:
-    """K of Algorithm 1's initialisation, the shots of the support (its caption): the median where they are unequal.
+    """Return K of Algorithm 1's initialisation: the shots of the support, or their median if they are unequal.
 
-    Those of the training episodes or, where training draws no support (stored centres), of the validation episodes.
+    They are the shots of the training episodes or, if these have no support (stored centres), of validation.
     """
     shots = [] if recipe.episodes is None else _positive(recipe.episodes.shot)
     return median_high(shots or _positive(recipe.validation.shot))
@@ -86,23 +86,23 @@ def _positive(shot: int | list[int]) -> list[int]:
 
 
 def _registry_problems(registry: Registry, section: Any) -> list[str]:
-    """Check the name and the options of `[encoder]` or `[method]`; the schema reports what is not even a table."""
+    """Check the name and the options of `[encoder]` or `[method]`; the schema reports sections that are not tables."""
     if not isinstance(section, dict) or not isinstance(section.get("name"), str):
         return []
     name, options = _named(section)
     if registry is ENCODERS:
-        name = name.partition(":")[0]  # without its argument
+        name = name.partition(":")[0]  # without the argument
     try:
         cls = registry.get(name)
     except TrustError:
-        raise  # nothing else can be said of the recipe
+        raise  # the rest of the recipe cannot be checked
     except ConfigError as error:
         return [f"{registry.kind}.name: {error}"]
     return option_problems(registry.kind, name, cls, options)
 
 
 def _method_problems(raw: dict[str, Any]) -> list[str]:
-    """Check what the rest of the recipe must have for its method; what is not a table the schema reports."""
+    """Check that the other sections suit the method; the schema reports sections that are not tables."""
     section, optim, episodes = raw.get("method"), raw.get("optim"), raw.get("episodes")
     if not (isinstance(section, dict) and isinstance(section.get("name"), str) and isinstance(optim, dict)):
         return []
@@ -110,7 +110,7 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
     try:
         cls: type[Method] = METHODS.get(name)
     except ConfigError:
-        return []  # reported with the registry's problems
+        return []  # reported by `_registry_problems`
     valid = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
     shape = {key: value for key, value in (episodes if isinstance(episodes, dict) else {}).items() if key in FIXED}
     problems = [
@@ -152,14 +152,13 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
 
 
 def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
-    """Build the method for units of a usual shape: what does it optimise, and does it take these options?
+    """Build the method for units of a usual shape, to check its options and its parameter groups.
 
-    The encoder's own shape is known once the data are open: training builds the method with it before anything else.
-    None where this one cannot be built with a usual shape.
+    The encoder's actual shape is known only when the data are open. Return None if the method needs another shape.
     """
     shape = USUAL_SHAPES.get(cls.reads, (768,))
     try:
-        with torch.random.fork_rng(devices=[]):  # the run's own weights are drawn later
+        with torch.random.fork_rng(devices=[]):  # leaves the random state as it was
             return cls(feature_shape=shape, n_classes=64, **options)
     except ConfigError:
         raise
@@ -168,15 +167,15 @@ def _stand_in(cls: type[Method], options: dict[str, Any]) -> Method | None:
 
 
 def _fixed(cls: type[Method], shape: dict[str, Any]) -> dict[str, Any]:
-    """The way and shot of the training episodes, as far as the method's parameters depend on them."""
-    told = {"way"} if cls.takes_way else set()
-    return {key: value for key, value in shape.items() if f"any-{key}" not in cls.traits or key in told}
+    """Return the way and shot of the training episodes that the method takes as options."""
+    always = {"way"} if cls.takes_way else set()
+    return {key: value for key, value in shape.items() if f"any-{key}" not in cls.traits or key in always}
 
 
 def _optimiser_problems(
     name: str, groups: dict[str, Group], tables: tuple[str, ...], optim: dict[str, Any]
 ) -> list[str]:
-    """Compare the sections `[optim.NAME]` with what the method and the encoder learn under optimisers of their own."""
+    """Check that the sections `[optim.NAME]` match the parameter groups of the method and the encoder."""
     known = ["encoder", *groups, *tables]
     problems = [
         f"optim.{section}: {unknown_name('optimiser section', section, known)}"
@@ -209,7 +208,7 @@ def _optimiser_problems(
 
 
 def _names_problems(raw: dict[str, Any]) -> list[str]:
-    """Check where names of classes come from and what reads them; what is not a table of words the schema reports."""
+    """Check source and encoder of `[names]`; the schema reports sections that are not tables."""
     section, data, own = raw.get("names"), raw.get("data"), raw.get("encoder")
     if not isinstance(section, dict):
         return []
@@ -234,20 +233,20 @@ def _names_problems(raw: dict[str, Any]) -> list[str]:
 
 
 def _decision_problems(cls: type[Method], section: Any) -> list[str]:
-    """Check the decision; what is not a table the schema reports."""
+    """Check `[decision]`; the schema reports sections that are not tables."""
     if not isinstance(section, dict | None) or not {*(section or {})} <= DECISION_OPTIONS.keys():
         return []
     try:
         Decision(dimension=1, **{**cls.decision, **(section or {})})
     except ConfigError as error:
         return [f"decision: {error}"]
-    except TypeError:  # a value of another type, which the schema reports
+    except TypeError:  # the schema reports values of a wrong type
         return []
     return []
 
 
 def _validation_problems(name: str, method: Method, shape: dict[str, Any], validation: dict[str, Any]) -> list[str]:
-    """Compare way and shot of the validation with those of training, where the method serves no other."""
+    """Compare way and shot of validation and training, for a method that is limited to those of training."""
     return [
         f"validation.{key} = {validation[key]}: {name} serves no other {key} than that of its training, {shape[key]}"
         for key in sorted(FIXED & shape.keys() & validation.keys())
@@ -256,7 +255,7 @@ def _validation_problems(name: str, method: Method, shape: dict[str, Any], valid
 
 
 def _pairs_problems(name: str, method: Method, encoder: Any) -> list[str]:
-    """Check that a method learns from pairs, and that the encoder has a piece for blanks where it can have one."""
+    """Check that the method learns from pairs, and that the encoder has a token for blanks if it supports one."""
     problems = [] if method.reads_pairs else [f"[pairs]: {name} does not learn from pairs; mtb-pretrain does"]
     if isinstance(encoder, dict) and isinstance(encoder.get("name"), str):
         known, options = _named(encoder)
@@ -267,7 +266,7 @@ def _pairs_problems(name: str, method: Method, encoder: Any) -> list[str]:
 
 
 def _tables(section: Any) -> tuple[str, ...]:
-    """Name the tables of the encoder, which may have an optimiser of their own."""
+    """Return the names of the encoder's embedding tables, which may have their own optimiser."""
     if not isinstance(section, dict) or not isinstance(section.get("name"), str):
         return ()
     name = section["name"].partition(":")[0]
@@ -276,5 +275,5 @@ def _tables(section: Any) -> tuple[str, ...]:
 
 
 def _named(section: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Take a section apart: the name and the options."""
+    """Split a section into its name and its options."""
     return section["name"], {key: value for key, value in section.items() if key != "name"}

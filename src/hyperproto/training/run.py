@@ -165,7 +165,7 @@ def _read_line(line: bytes, last_step: int, checksums: bool) -> tuple[str, dict[
         return "no JSON object", {}
     found = row.pop(LINE_CHECKSUM, None)
     if found != _checksum(row) and (checksums or found is not None):
-        return "its checksum is another", {}
+        return "its checksum does not match", {}
     step = row.get("step")
     if type(step) is not int or step <= last_step:
         return f"step {step!r} after step {last_step}", {}
@@ -210,7 +210,7 @@ def _checked(config: Any) -> dict[str, Any]:
         raise ValueError(f"format {found!r}; this version reads 1 to {FORMAT}")
     checksum = config.pop("checksum", None)
     if checksum != json_checksum(config) and (checksum is not None or found >= CHECKSUMS):
-        raise ValueError("damaged, or changed after it was written: its checksum is another")
+        raise ValueError("damaged, or changed after it was written: its checksum does not match")
     wrong = [key for key, kind in kinds.items() if type(config[key]) is not kind]
     if wrong or config["n_classes"] < 0:
         key = (wrong or ["n_classes"])[0]

@@ -107,7 +107,7 @@ class PriorRatio:
             content = read_json(path, damaged=WAY_OUT)
             checksum = content.pop("checksum", None)
             if checksum is not None and checksum != json_checksum(content):
-                raise ValueError("damaged, or changed after it was written: its checksum is another")
+                raise ValueError("damaged, or changed after it was written: its checksum does not match")
             read = cls(**content)
         except (TypeError, ValueError, AttributeError) as error:
             raise DataError(f"{path}: not the ratios of a run ({error}); {WAY_OUT}") from None
