@@ -251,6 +251,12 @@ def only(declaration: type[Declared], settings: Mapping[str, Any]) -> Declared:
     return cast(Declared, {name: settings[name] for name in declaration.__annotations__ if name in settings})
 
 
+def changed(declaration: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a declaration whose values differ from their defaults."""
+    known = declared(declaration).items()
+    return {name: settings[name] for name, (_, option) in known if settings.get(name, option.default) != option.default}
+
+
 def documented(declaration: type) -> Callable[[Function], Function]:
     """Give a function that takes `**settings: Unpack[declaration]` the signature and the help text of every option."""
 

@@ -288,7 +288,7 @@ def test_mistakes_are_errors_of_ours(data: str, wrong: dict[str, Any], message: 
 def test_mistakes_of_a_comparison(data: str) -> None:
     with pytest.raises(ConfigError, match="give at least one --run or --encoder"):
         hyperproto.compare(data, methods="protonet")
-    with pytest.raises(ConfigError, match=r"method = \[1\]: give a name, or a list of names"):
+    with pytest.raises(ConfigError, match=r"methods = \[1\]: give a name, or a list of names"):
         hyperproto.compare(data, encoder="identity", methods=[1])  # type: ignore[list-item]
 
 

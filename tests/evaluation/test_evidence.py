@@ -62,11 +62,11 @@ def test_words_are_parsed_and_said(text: str, known: EvidenceChoice) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name", "--know name: .*'name'.*names"),
-        ("names+example", "names are a prior .* or an example, .* each named once; repeat --know"),
-        ("queries+unlabelled", "each named once; repeat --know"),
-        ("names+names", "each named once; repeat --know"),
-        ("nothing+names", "nothing stands alone; repeat --know"),
+        ("name", "--evidence name: .*'name'.*names"),
+        ("names+example", "names are a prior .* or an example, .* each named once; repeat --evidence"),
+        ("queries+unlabelled", "each named once; repeat --evidence"),
+        ("names+names", "each named once; repeat --evidence"),
+        ("nothing+names", "nothing stands alone; repeat --evidence"),
     ],
 )
 def test_other_words_are_refused(text: str, message: str) -> None:
@@ -182,7 +182,7 @@ def test_names_reach_methods(texts: tuple[str, str]) -> None:
     given: dict[str, Any] = {"split": "all", "encoder": encoder, "query": 4, "episodes": 6}
     know = ["nothing", "names", "example", "names+unlabelled", "example+queries"]
     found = hyperproto.compare(
-        data, methods=["cosine", "hyperproto"], fits=["bayes", "paper"], know=know, unlabelled=3, shots=1, **given
+        data, methods=["cosine", "hyperproto"], fits=["bayes", "paper"], evidence=know, unlabelled=3, shots=1, **given
     ).results
     told = {(r.settings["method"], r.settings["fit"], r.settings.get("knows", "nothing")): r for r in found}
     assert {key[2] for key in told if key[:2] == ("hyperproto", "bayes")} == {*know}
@@ -226,11 +226,11 @@ def test_no_example_at_all_ranks_by_the_cosine_to_names(texts: tuple[str, str]) 
         "transforms": "unit",
     }
     prior, example = (
-        hyperproto.compare(data, methods=name, know=know, **given).results[0]
+        hyperproto.compare(data, methods=name, evidence=know, **given).results[0]
         for name, know in (("hyperproto", "names"), ("cosine", "example"))
     )
     assert np.array_equal(prior.values, example.values)
-    with pytest.raises(ConfigError, match=r"--shot 0: .* at least 1 example, or tell names \(--know names\)"):
+    with pytest.raises(ConfigError, match=r"--shot 0: .* at least 1 example, or use their names \(--evidence names\)"):
         hyperproto.compare(data, methods="cosine", **given)
 
 
@@ -238,14 +238,14 @@ def test_what_makes_no_sense_is_refused(texts: tuple[str, str], tmp_path: Path) 
     np.savez(tmp_path / "own.npz", x=POOL.items, y=np.array((*WORDS, "bob"))[POOL.labels])
     data = f"vectors:{tmp_path / 'own.npz'}"
     given: dict[str, Any] = {"split": "all", "encoder": "identity", "method": "cosine"}
-    with pytest.raises(ConfigError, match=r"--know names: none of the methods has a use for it; hyperproto with"):
-        hyperproto.evaluate(data, know="names", **given)
-    with pytest.raises(ConfigError, match="but nobody is told of them; add --know unlabelled"):
+    with pytest.raises(ConfigError, match=r"--evidence names: none of the methods has a use for it; hyperproto with"):
+        hyperproto.evaluate(data, evidence="names", **given)
+    with pytest.raises(ConfigError, match="but these are no evidence here; add --evidence unlabelled"):
         hyperproto.evaluate(data, unlabelled=3, **given)
-    with pytest.raises(ConfigError, match="--names labels, but nobody is told of names; add --know names, or"):
+    with pytest.raises(ConfigError, match="--names labels, but names are no evidence here; add --evidence names, or"):
         hyperproto.evaluate(data, names="labels", **given)
     with pytest.raises(ConfigError, match="Identity does not read plain texts"):
-        hyperproto.evaluate(data, know="example", shot=1, query=2, **given)
+        hyperproto.evaluate(data, evidence="example", shot=1, query=2, **given)
 
 
 def test_names_of_another_space_are_refused() -> None:

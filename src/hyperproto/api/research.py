@@ -4,9 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.options import (
+    CompareOptions,
+    EpisodeOptions,
+    EvaluateOptions,
+    Names,
+    SelectionOptions,
+    complete,
+    documented,
+    only,
+)
 from hyperproto.progress import Show, noted
 from hyperproto.registry import Trust, trust_names
 from hyperproto.registry import trust as trust_files
@@ -17,9 +27,6 @@ if TYPE_CHECKING:
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
     from hyperproto.training import Run
-
-Names = str | Sequence[str] | None  # one, several, or None for the default of each run or method
-Shots = int | Sequence[int]  # examples of every class, or of each
 
 
 def train(
@@ -61,60 +68,14 @@ def train(
     return train_run(name, folder, override_texts(overrides), progress)
 
 
-def evaluate(
-    data: str,
-    *,
-    run: "str | PathLike[str] | Run | None" = None,
-    encoder: str | None = None,
-    method: str | None = None,
-    fit: str | None = None,
-    transform: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    split: str = "test",
-    way: int = 5,
-    shot: Shots | None = None,
-    query: int | None = None,
-    episodes: int | None = None,
-    seed: int = 0,
-    nota_share: float = 0.0,
-    na_rate: int = 0,
-    threshold_data: str | None = None,
-    threshold_split: str | None = None,
-    rule: str | None = None,
-    least_spans: int | None = None,
-    episode_file: str | PathLike[str] | None = None,
-    know: str = "nothing",
-    names: str | None = None,
-    unlabelled: int | None = None,
-    strangers: int = 0,
-    trust: Trust = None,
-    progress: Show | None = None,
-) -> "Result":
+@documented(EvaluateOptions)
+def evaluate(data: str, *, progress: Show | None = None, **settings: Unpack[EvaluateOptions]) -> "Result":
     """Measure one method on episodes of unseen classes.
 
     Parameters
     ----------
-    data, split : a data spec (`glyphs`, `vectors:FILE.npz`; see `list_data`), and the split to draw episodes from.
-    run, encoder : a trained run, or the name of a ready encoder (`identity`, `minilm`): one of them.
-    method : a name (see `list_methods`) or `FILE.py:CLASS`; of a run by default its own.
-    fit : closed form: bayes, unbiased, paper or point; by default the run's, or the method's first.
-    transform : none, unit or center-unit; by default the run's.
-    options : options of the method, such as `{"prior_ratio": 0.5}`.
-    way : classes an episode.
-    shot : support examples of every class (None: 5), or of each: `(1, 1, 2, 5, 20)`.
-    query : queries a class (None: 15; of entities, as many as there are shots).
-    episodes, seed : how many (None: 1,000, or all of `episode_file`), and the seed they are drawn by.
-    nota_share, na_rate : share of the queries that are of none of the classes; or, as FewRel 2.0 says it, so many for
-        each query of one class.
-    threshold_data, threshold_split : with such queries, what to choose the threshold of rejection on (None: the same
-        data, `val`).
-    rule, least_spans : K~2K episodes of entities: toolkit or appendix; leave out types with fewer entities.
-    episode_file : Few-NERD's sampled episodes, such as `test_5_1.jsonl`; `data` has the training data then.
-    know : what the method is told besides the support: `names` of the classes as its prior, or as one more `example` of
-        each; `unlabelled` items, or the `queries` themselves; two of them joined, `names+unlabelled`.
-    names : where names come from: `labels` (the default), `descriptions` (of relations), or a file `{class: text}`.
-    unlabelled, strangers : so many items of each class without a label (None: 50), and of other classes among them.
-    trust : .py files that the run may import, if its method is `FILE.py:CLASS`.
+    data : a data spec (`glyphs`, `vectors:FILE.npz`; see `list_data`).
+    settings : see `EvaluateOptions`; one of `run` and `encoder` is needed.
 
     Returns
     -------
@@ -128,69 +89,22 @@ def evaluate(
     """
     from hyperproto.comparison.measure import Tasks, measure
 
-    trust_files(trust)
-    chosen = replace(_one_selection(run, encoder, method, fit, transform, options), known=[know], names=names)
-    tasks = Tasks(
-        data=data,
-        split=split,
-        unlabelled=unlabelled,
-        strangers=strangers,
-        shots=[] if shot is None else [_as_shots(shot)],
-        way=way,
-        query=query,
-        episodes=episodes,
-        seed=seed,
-        nota_share=nota_share,
-        na_rate=na_rate,
-        threshold_data=threshold_data,
-        threshold_split=threshold_split,
-        rule=rule,
-        least_spans=least_spans,
-        episode_file=None if episode_file is None else Path(episode_file),
-    )
-    [[result]] = measure(chosen, tasks, progress)
+    options = complete(EvaluateOptions, settings)
+    chosen = replace(_one_selection(options), known=[options["evidence"]], names=options["names"])
+    [[result]] = measure(chosen, Tasks(data, **only(EpisodeOptions, options)), progress)
     return result
 
 
-def compare(
-    data: str,
-    *,
-    run: "str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run] | None" = None,
-    encoder: Names = None,
-    methods: Names = None,
-    fits: Names = None,
-    transforms: Names = None,
-    options: Mapping[str, Any] | None = None,
-    split: str = "test",
-    way: int = 5,
-    shots: int | tuple[int, ...] | Sequence[Shots] | None = None,
-    query: int | None = None,
-    episodes: int | None = None,
-    seed: int = 0,
-    nota_share: float = 0.0,
-    na_rate: int = 0,
-    threshold_data: str | None = None,
-    threshold_split: str | None = None,
-    rule: str | None = None,
-    least_spans: int | None = None,
-    episode_file: str | PathLike[str] | None = None,
-    know: Names = None,
-    names: str | None = None,
-    unlabelled: int | None = None,
-    strangers: int = 0,
-    trust: Trust = None,
-    progress: Show | None = None,
-) -> "Comparison":
+@documented(CompareOptions)
+def compare(data: str, *, progress: Show | None = None, **settings: Unpack[CompareOptions]) -> "Comparison":
     """Measure every combination that makes sense on the same episodes, with paired differences.
 
     Parameters
     ----------
-    run, encoder, methods, fits, transforms : one or a list of each; of several methods each takes what it has.
-    options : options of the methods; a list holds several values to compare.
-    shots : support examples of every class, `5` (the default); of each, `(1, 1, 2, 5, 20)`; or a list of these,
-        `[1, 5, (1, 2, 5)]`: a group of results for each.
-    know : one or a list, as `evaluate` takes it: each method is told what it has a use for.
-    data, split, way, ... : as `evaluate` takes them.
+    data : a data spec, as `evaluate` takes it.
+    settings : see `CompareOptions`. `run`, `encoder`, `methods`, `fits`, `transforms` and `evidence` are one name or a
+        list; of several, each method takes those that it has. A list in `options` holds values to compare. `shots` is
+        a number, a tuple with one number for each class, or a list of these: a group of results for each.
 
     Returns
     -------
@@ -208,56 +122,37 @@ def compare(
     from hyperproto.comparison.measure import Selection, Tasks, measure
     from hyperproto.reports.comparison import Comparison
 
-    trust_files(trust)
-    trust_names(_names("method", methods))
-    runs, encoders = run_folders(run), _names("encoder", encoder)
+    options = complete(CompareOptions, settings)
+    trust_files(options["trust"])
+    methods = _names("methods", options["methods"])
+    trust_names(methods)
+    runs, encoders = run_folders(options["run"]), _names("encoder", options["encoder"])
     if not runs and not encoders:
         raise ConfigError("give at least one --run or --encoder")
-    alternatives = {key: value if isinstance(value, list) else [value] for key, value in (options or {}).items()}
-    several: list[Any] = shots if isinstance(shots, list) else [] if shots is None else [shots]
+    several: Any = options["shots"]
+    if several is not None and options["shot"] is not None:
+        raise ConfigError(f"shot = {options['shot']!r} and shots = {several!r}: give one of them")
     chosen = Selection(
         runs,
         encoders,
-        _names("method", methods),
-        _names("fit", fits),
-        _names("transform", transforms),
-        alternatives,
-        known=_names("know", know),
-        names=names,
+        methods,
+        _names("fits", options["fits"]),
+        _names("transforms", options["transforms"]),
+        {key: value if isinstance(value, list) else [value] for key, value in (options["options"] or {}).items()},
+        known=_names("evidence", options["evidence"]),
+        names=options["names"],
     )
-    tasks = Tasks(
-        data=data,
-        unlabelled=unlabelled,
-        strangers=strangers,
-        split=split,
-        shots=[_as_shots(shot) for shot in several],
-        way=way,
-        query=query,
-        episodes=episodes,
-        seed=seed,
-        nota_share=nota_share,
-        na_rate=na_rate,
-        threshold_data=threshold_data,
-        threshold_split=threshold_split,
-        rule=rule,
-        least_spans=least_spans,
-        episode_file=None if episode_file is None else Path(episode_file),
-    )
-    return Comparison(measure(chosen, tasks, progress))
+    shots = several if isinstance(several, list) else [] if several is None else [several]
+    return Comparison(measure(chosen, Tasks(data, shots, **only(EpisodeOptions, options)), progress))
 
 
+@documented(SelectionOptions)
 def tag(
     text: str | PathLike[str] | Iterable[str],
     support: str | PathLike[str],
     *,
-    run: "str | PathLike[str] | Run | None" = None,
-    encoder: str | None = None,
-    method: str | None = None,
-    fit: str | None = None,
-    transform: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    trust: Trust = None,
     progress: Show | None = None,
+    **settings: Unpack[SelectionOptions],
 ) -> "list[TaggedLine]":
     """Find entities in raw text by the example of a few annotated sentences; `encoder="minilm"` needs no training.
 
@@ -265,9 +160,8 @@ def tag(
     ----------
     text : the path of a file of plain text, a sentence a line; or a list of sentences.
     support : a file of annotated sentences (IO, BIO or BIOES), with options as in `FILE,scheme=io`.
-    run, encoder, method, fit, transform, options : as `evaluate` takes them; method and transform by default those that
-        are best on words without training.
-    trust : as `evaluate` takes it.
+    settings : see `SelectionOptions`; one of `run` and `encoder` is needed. Without `method` and `transform` the ones
+        that are best on words without training are taken.
 
     Returns
     -------
@@ -284,8 +178,7 @@ def tag(
     from hyperproto.estimators import EntityTagger
     from hyperproto.training import Run
 
-    trust_files(trust)
-    chosen = _one_selection(run, encoder, method, fit, transform, options)
+    chosen = _one_selection(options := complete(SelectionOptions, settings))
     examples = open_pool(f"conll:{fspath(support)}", "all")
     if not examples.n_classes:
         raise DataError(f"{fspath(support)}: every word is O; mark at least one entity")
@@ -294,10 +187,10 @@ def tag(
         Run(folder).read_config()  # or say that there is none
     tagger = EntityTagger(
         encoder=[*chosen.runs, *chosen.encoders][0],
-        method=method,
-        fit_mode=fit,
-        feature_transform=transform,
-        options=options,
+        method=options["method"],
+        fit_mode=options["fit"],
+        feature_transform=options["transform"],
+        options=options["options"],
         scheme="io",
     )
     tagger.fit(examples.items, labels_of_sentences(examples))
@@ -313,19 +206,14 @@ class Submission:
     labels: list[int]
 
 
+@documented(SelectionOptions)
 def submit(
     test_input: str | PathLike[str],
     out: str | PathLike[str] | None = None,
     *,
-    run: "str | PathLike[str] | Run | None" = None,
-    encoder: str | None = None,
-    method: str | None = None,
-    fit: str | None = None,
-    transform: str | None = None,
-    options: Mapping[str, Any] | None = None,
     uncased: bool = False,
-    trust: Trust = None,
     progress: Show | None = None,
+    **settings: Unpack[SelectionOptions],
 ) -> Submission:
     """Answer a hidden test set of FewRel, such as `test_wiki_input-5-1.json`, and write the answers.
 
@@ -335,9 +223,8 @@ def submit(
     Parameters
     ----------
     out : where the answers go; None stands for pred-N-K.json.
-    run, encoder, method, fit, transform, options : as `evaluate` takes them.
     uncased : lower-case the words and strip their accents.
-    trust : as `evaluate` takes it.
+    settings : see `SelectionOptions`; one of `run` and `encoder` is needed.
 
     Examples
     --------
@@ -347,8 +234,7 @@ def submit(
     from hyperproto.episodes.episode_files import predictions_name, read_fewrel_test, write_predictions
     from hyperproto.evaluation import EncodedPool, predict_episodes
 
-    trust_files(trust)
-    chosen = _one_selection(run, encoder, method, fit, transform, options)
+    chosen = _one_selection(complete(SelectionOptions, settings))
     pool, episodes = read_fewrel_test(Path(test_input), uncased=uncased)
     [candidate] = chosen.candidates(pool)
     encoded = EncodedPool.encode(candidate.encoder, pool, noted(progress, "items encoded"))
@@ -359,27 +245,21 @@ def submit(
     return Submission(path, labels)
 
 
-def _one_selection(
-    run: "str | PathLike[str] | Run | None",
-    encoder: str | None,
-    method: str | None,
-    fit: str | None,
-    transform: str | None,
-    options: Mapping[str, Any] | None,
-) -> "Selection":
-    """A single run or encoder with, at most, one of each."""
+def _one_selection(options: SelectionOptions) -> "Selection":
+    """Return the selection of a single run or encoder, with at most one method, closed form and transform."""
     from hyperproto.comparison.measure import Selection
 
-    if (run is None) == (encoder is None):
+    trust_files(options["trust"])
+    if (options["run"] is None) == (options["encoder"] is None):
         raise ConfigError("give one of --run and --encoder")
-    given = {"encoder": encoder, "method": method, "fit": fit, "transform": transform}
-    for kind, value in given.items():
+    given = {name: options[name] for name in ("encoder", "method", "fit", "transform")}
+    for name, value in given.items():
         if value is not None and not isinstance(value, str):
-            raise ConfigError(f"{kind} = {value!r}: name one, as a string; `compare` takes several")
-    trust_names([method])
+            raise ConfigError(f"{name} = {value!r}: name one, as a string; `compare` takes several")
+    trust_names([options["method"]])
     encoders, methods, fits, transforms = ([] if value is None else [value] for value in given.values())
-    values = {key: [value] for key, value in (options or {}).items()}
-    return Selection(run_folders(run), encoders, methods, fits, transforms, values)
+    values = {key: [value] for key, value in (options["options"] or {}).items()}
+    return Selection(run_folders(options["run"]), encoders, methods, fits, transforms, values)
 
 
 def run_folders(given: Any) -> list[str]:
@@ -393,12 +273,8 @@ def run_folders(given: Any) -> list[str]:
 
 
 def _names(kind: str, given: Names) -> list[str]:
-    """One name or several as a list."""
+    """Return one name, or several, as a list."""
     several = [] if given is None else [given] if isinstance(given, str) else list(given)
     if not all(isinstance(name, str) for name in several):
         raise ConfigError(f"{kind} = {given!r}: give a name, or a list of names")
     return several
-
-
-def _as_shots(shot: Shots) -> int | tuple[int, ...]:
-    return tuple(shot) if isinstance(shot, list | tuple) else shot  # type: ignore[return-value] # what else it is, `Tasks` refuses

@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from hyperproto import __version__
-from hyperproto.cli import entities, lists, practice, research
+from hyperproto.cli import lists, practice, research
 from hyperproto.cli.terminal import echo
 from hyperproto.errors import DataError
 
@@ -27,7 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(practice.app)
-app.add_typer(entities.app)
 app.add_typer(research.app)
 app.add_typer(lists.recipes_app, name="recipes")
 app.add_typer(lists.methods_app, name="methods")

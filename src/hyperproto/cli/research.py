@@ -1,51 +1,17 @@
 """Commands for research: train methods, compare them on episodes, and set the paper's numbers beside ours."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Unpack
 
 import typer
 from rich.text import Text
 
 import hyperproto
-from hyperproto.cli.options import (
-    Data,
-    EpisodeCount,
-    EpisodeFile,
-    JsonFile,
-    Know,
-    KnowMany,
-    LeastSpans,
-    MethodOptions,
-    NameSource,
-    NaRate,
-    NotaShare,
-    OneEncoder,
-    OneFit,
-    OneMethod,
-    OneOptions,
-    OneRun,
-    OneTransform,
-    Overrides,
-    Query,
-    RuleName,
-    Seed,
-    Shot,
-    Split,
-    Strangers,
-    ThresholdData,
-    ThresholdSplit,
-    Trust,
-    UnlabelledCount,
-    Way,
-    Workers,
-    one_of,
-    parse_shots,
-    several_values,
-    single_values,
-)
+from hyperproto.cli.options import Data, JsonFile, Overrides, Trust, Workers, check_one_source, with_options
 from hyperproto.cli.streams import rows_output
 from hyperproto.cli.terminal import as_result, complain, note, say, show, write_json
 from hyperproto.files import atomic_write
+from hyperproto.options import CompareOptions, EvaluateOptions, SelectionOptions
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -89,138 +55,33 @@ def train(
 
 
 @app.command()
-def evaluate(
-    data: Data,
-    run: OneRun = None,
-    encoder: OneEncoder = None,
-    method: OneMethod = None,
-    fit: OneFit = None,
-    transform: OneTransform = None,
-    split: Split = "test",
-    way: Way = 5,
-    shot: Shot = None,
-    query: Query = None,
-    episodes: EpisodeCount = None,
-    seed: Seed = 0,
-    nota_share: NotaShare = 0.0,
-    na_rate: NaRate = 0,
-    threshold_data: ThresholdData = None,
-    threshold_split: ThresholdSplit = None,
-    rule: RuleName = None,
-    least_spans: LeastSpans = None,
-    episode_file: EpisodeFile = None,
-    know: Know = "nothing",
-    names: NameSource = None,
-    unlabelled: UnlabelledCount = None,
-    strangers: Strangers = 0,
-    option: OneOptions = None,
-    trust: Trust = None,
-    json_file: JsonFile = None,
-) -> None:
+@with_options(EvaluateOptions)
+def evaluate(data: Data, json_file: JsonFile = None, **settings: Unpack[EvaluateOptions]) -> None:
     """Measure one method on episodes of unseen classes."""
-    one = one_of(run, encoder)
+    check_one_source(settings)
     with progress_bar("evaluate") as progress:
-        result = hyperproto.evaluate(
-            data,
-            **one,
-            method=method,
-            fit=fit,
-            transform=transform,
-            options=single_values(option),
-            split=split,
-            way=way,
-            shot=None if shot is None else parse_shots(shot),
-            query=query,
-            episodes=episodes,
-            seed=seed,
-            nota_share=nota_share,
-            na_rate=na_rate,
-            threshold_data=threshold_data,
-            threshold_split=threshold_split,
-            rule=rule,
-            least_spans=least_spans,
-            episode_file=episode_file,
-            know=know,
-            names=names,
-            unlabelled=unlabelled,
-            strangers=strangers,
-            trust=trust,
-            progress=progress,
-        )
+        result = hyperproto.evaluate(data, progress=progress, **settings)
     show(hyperproto.Comparison([[result]]).tables(), as_result(result.to_json()), json_file)
 
 
 @app.command()
+@with_options(CompareOptions)
 def compare(
     data: Data,
-    run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
-    encoder: Annotated[
-        list[str] | None, typer.Option(help="A ready encoder, NAME:MODEL,option=value; repeatable.")
-    ] = None,
-    method: Annotated[list[str] | None, typer.Option(help="A method, or FILE.py:CLASS; repeatable.")] = None,
-    fit: Annotated[list[str] | None, typer.Option(help="A closed form; repeatable.")] = None,
-    transform: Annotated[list[str] | None, typer.Option(help="A feature transform; repeatable.")] = None,
-    split: Split = "test",
-    way: Way = 5,
-    shot: Annotated[
-        list[str] | None, typer.Option(help="Support examples a class (default: 5), or 1,1,2,5,20; repeatable.")
-    ] = None,
-    query: Query = None,
-    episodes: EpisodeCount = None,
-    seed: Seed = 0,
-    nota_share: NotaShare = 0.0,
-    na_rate: NaRate = 0,
-    threshold_data: ThresholdData = None,
-    threshold_split: ThresholdSplit = None,
-    rule: RuleName = None,
-    least_spans: LeastSpans = None,
-    episode_file: EpisodeFile = None,
-    know: KnowMany = None,
-    names: NameSource = None,
-    unlabelled: UnlabelledCount = None,
-    strangers: Strangers = 0,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", dir_okay=False, help="Draw the results over shots there: .png, .svg or .pdf."),
     ] = None,
-    option: MethodOptions = None,
-    trust: Trust = None,
     json_file: JsonFile = None,
+    **settings: Unpack[CompareOptions],
 ) -> None:
     """Measure every combination that makes sense on the same episodes, with paired differences."""
-    if not run and not encoder:
+    if not settings["run"] and not settings["encoder"]:
         raise typer.BadParameter("give at least one --run or --encoder", param_hint="--run")
     if plot is not None and plot.suffix not in PICTURES:
         raise typer.BadParameter(f"{plot}: a picture ends in {', '.join(PICTURES)}", param_hint="--plot")
     with progress_bar("compare") as progress:
-        found = hyperproto.compare(
-            data,
-            run=run,
-            encoder=encoder,
-            methods=method,
-            fits=fit,
-            transforms=transform,
-            options=several_values(option),
-            split=split,
-            way=way,
-            shots=[parse_shots(text) for text in shot] if shot else None,
-            query=query,
-            episodes=episodes,
-            seed=seed,
-            nota_share=nota_share,
-            na_rate=na_rate,
-            threshold_data=threshold_data,
-            threshold_split=threshold_split,
-            rule=rule,
-            least_spans=least_spans,
-            episode_file=episode_file,
-            know=know,
-            names=names,
-            unlabelled=unlabelled,
-            strangers=strangers,
-            trust=trust,
-            progress=progress,
-        )
+        found = hyperproto.compare(data, progress=progress, **settings)
     if plot is not None:
         with atomic_write(plot) as file:
             found.curves().savefig(file, format=plot.suffix[1:], dpi=150)
@@ -228,31 +89,48 @@ def compare(
 
 
 @app.command()
+@with_options(SelectionOptions)
+def tag(
+    text: Annotated[Path, typer.Argument(help="Plain text, a sentence a line.", dir_okay=False)],
+    support: Annotated[
+        str, typer.Option(help="Annotated sentences, FILE.conll (IO, BIO or BIOES); options as in FILE,scheme=io.")
+    ],
+    form: Annotated[Literal["jsonl", "conll"], typer.Option("--format", help="jsonl or conll.")] = "jsonl",
+    out: Annotated[Path | None, typer.Option(help="Write there (default: standard output).", dir_okay=False)] = None,
+    **settings: Unpack[SelectionOptions],
+) -> None:
+    """Find entities in raw text by the example of a few annotated sentences; --encoder minilm needs no training."""
+    check_one_source(settings)
+    with progress_bar("tag") as progress:
+        tagged = hyperproto.tag(text, support, progress=progress, **settings)
+    content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
+    if out is None:
+        rows_output().write(content)
+        return
+    with atomic_write(out) as file:
+        file.write(content.encode())
+    entities = sum(len(list(line.entities())) for line in tagged)
+    say(f"{out}: {len(tagged)} sentences, {entities} entities")
+
+
+@app.command()
+@with_options(SelectionOptions)
 def submit(
     test_input: Annotated[Path, typer.Argument(help="A hidden test set, such as FewRel's test_wiki_input-5-1.json.")],
-    run: OneRun = None,
-    encoder: OneEncoder = None,
-    method: OneMethod = None,
-    fit: OneFit = None,
-    transform: OneTransform = None,
     uncased: Annotated[bool, typer.Option("--uncased", help="Lower-case the words and strip their accents.")] = False,
-    option: OneOptions = None,
-    trust: Trust = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the answers go (default: pred-N-K.json).", dir_okay=False)
     ] = None,
+    **settings: Unpack[SelectionOptions],
 ) -> None:
     """Answer a hidden test set of FewRel and write the answers to submit.
 
     The file is one JSON list of whole numbers, such as [2, 0, 4]: for each task of the input, in its order, the place
     (0 to N - 1) of the predicted class in meta_train.
     """
-    one = one_of(run, encoder)
-    chosen = {**one, "method": method, "fit": fit, "transform": transform}
+    check_one_source(settings)
     with progress_bar("submit") as progress:
-        done = hyperproto.submit(
-            test_input, out, **chosen, options=single_values(option), uncased=uncased, trust=trust, progress=progress
-        )
+        done = hyperproto.submit(test_input, out, uncased=uncased, progress=progress, **settings)
     say(f"{done.path}: {len(done.labels)} predictions")
 
 

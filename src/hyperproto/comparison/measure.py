@@ -5,32 +5,31 @@ tasks.open() -> Pool, lists of episodes       selection.candidates(pool) -> Cand
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.episodes import Episode, episodes_hash, load_fewnerd_episodes
 from hyperproto.episodes.episode_files import shots_in_name
-from hyperproto.episodes.greedy import RULES, Rule
+from hyperproto.episodes.greedy import RULES
+from hyperproto.episodes.sampler import SHOT
 from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.evaluation import EncodedPool, EvidenceChoice, Rejection, Result, measure_episodes
 from hyperproto.evaluation.predictor import check_names
 from hyperproto.evaluation.scoring import check_shape, encoded_for
+from hyperproto.options import EpisodeOptions, SamplerOptions, Shots, changed, complete
 from hyperproto.problems import make_sampler, problem_of
 from hyperproto.problems.tagging import Convention
 from hyperproto.progress import Show, noted
 from hyperproto.training.sources import Candidate, encoder_source, run_source
 
-SHOTS = 5  # where none are given
-EPISODES = 1000
+EPISODES = 1000  # where none are given
 UNLABELLED = 50  # items of each class, where none are given
 MOST_EPISODES = 1_000_000  # more say nothing new, and do not fit into memory
-
-Shots = int | tuple[int, ...]  # examples of every class, or of each
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,9 @@ class Selection:
         """What candidates are told, each once."""
         told = list(dict.fromkeys(map(EvidenceChoice.parse, self.known))) or [EvidenceChoice()]
         if self.names is not None and all(known.names is None for known in told):
-            raise ConfigError(f"--names {self.names}, but nobody is told of names; add --know names, or --know example")
+            raise ConfigError(
+                f"--names {self.names}, but names are no evidence here; add --evidence names, or --evidence example"
+            )
         return told
 
     def candidates(self, pool: Pool, data: str | None = None) -> list[Candidate]:
@@ -78,96 +79,83 @@ class Drawn:
     episodes: list[Episode]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Which episodes methods are measured on: drawn from data, or read from a file of episodes."""
+    """Episodes that methods are measured on: drawn from data, or read from a file of episodes.
 
-    data: str
-    split: str = "test"
-    shots: Sequence[Shots] = ()  # a list of episodes for each; none: 5
-    way: int = 5
-    query: int | None = None  # None: what is usual with such data
-    episodes: int | None = None  # None: 1,000, or all of a file
-    seed: int = 0
-    nota_share: float = 0.0
-    na_rate: int = 0
-    threshold_data: str | None = None
-    threshold_split: str | None = None
-    unlabelled: int | None = None  # items of each class without a label; None: 50, where they are told
-    strangers: int = 0  # items of other classes among them
-    rule: str | None = None  # of K~2K episodes
-    least_spans: int | None = None
-    episode_file: Path | None = None  # Few-NERD's episodes, drawn by others
+    `shots` holds one or several numbers of shots, with a list of episodes for each; none: the option `shot`.
+    """
 
-    @property
-    def nota(self) -> dict[str, Any]:
-        """How many queries are of none of the classes: empty if none is."""
-        asked = {"nota_share": self.nota_share, "na_rate": self.na_rate}
-        return {name: value for name, value in asked.items() if value}
-
-    @property
-    def k2k(self) -> dict[str, Any]:
-        """How K~2K episodes are drawn, as far as that was said."""
-        asked = {"rule": _checked_rule(self.rule), "least_spans": self.least_spans}
-        return {name: value for name, value in asked.items() if value is not None}
+    def __init__(self, data: str, shots: Sequence[Shots] = (), **settings: Unpack[EpisodeOptions]) -> None:
+        self.data = data
+        self.options = options = complete(EpisodeOptions, settings)
+        given = shots or ([] if options["shot"] is None else [options["shot"]])
+        self.shots = [tuple(shot) if isinstance(shot, list) else shot for shot in given]
+        self.episode_file = None if options["episode_file"] is None else Path(options["episode_file"])
+        if options["rule"] not in (None, *RULES):
+            raise ConfigError(f"--rule: {unknown_name('rule', str(options['rule']), RULES)}")
 
     def open(self, progress: Show | None = None) -> tuple[Pool, list[Drawn]]:
-        """Open the data and draw the episodes for each kind of shots, or read those of a file."""
+        """Open the data and draw the episodes for each number of shots, or read those of a file."""
         shots = [checked_shots(shot) for shot in self.shots]
-        k2k = self.k2k
         if self.episode_file is None:
-            pool = open_pool(self.data, self.split, noted(progress, f"items of {self.data} {self.split}"))
+            split = self.options["split"]
+            pool = open_pool(self.data, split, noted(progress, f"items of {self.data} {split}"))
             return pool, self.draw(pool)
-        if self.nota or k2k:
+        if {"nota_share", "na_rate", "rule", "least_spans"} & {*changed(EpisodeOptions, self.options)}:
             raise ConfigError(f"{self.episode_file}: its episodes are as they are; leave out how they should be drawn")
         shot = shots_in_name(self.episode_file)
         if shot is None and len(shots) == 1 and isinstance(shots[0], int):
             shot = shots[0]
         pool, episodes = load_fewnerd_episodes(self.episode_file, shot)
-        episodes = episodes[: self.episodes]
+        episodes = episodes[: self.options["episodes"]]
         shape = {"way": episodes[0].way - 1, "shot": shot, "query": None, "episodes": len(episodes), "seed": None}
         return pool, [Drawn({**shape, "episode_file": self.episode_file.name}, episodes)]
 
-    def for_known(self, known: Sequence[EvidenceChoice]) -> "Tasks":
-        """The same with items without a label where these are told, and the shots checked: names may stand alone."""
-        if all(told.names is None for told in known):
+    def for_evidence(self, evidence: Sequence[EvidenceChoice]) -> "Tasks":
+        """Return the tasks with unlabelled items where these are evidence; refuse 0 shots where names are none."""
+        if all(each.names is None for each in evidence):
             for shot in self.shots:
                 _check_shown(shot)
-        if any(told.rows == "unlabelled" for told in known):
-            return replace(self, unlabelled=UNLABELLED if self.unlabelled is None else self.unlabelled)
-        if self.unlabelled is not None or self.strangers:
+        unlabelled = self.options["unlabelled"]
+        if any(each.rows == "unlabelled" for each in evidence):
+            count = UNLABELLED if unlabelled is None else unlabelled
+            return Tasks(self.data, self.shots, **complete(EpisodeOptions, {**self.options, "unlabelled": count}))
+        if unlabelled is not None or self.options["distractors"]:
             raise ConfigError(
-                "--unlabelled and --strangers say how many items come without a label, but nobody is told of them; add "
-                "--know unlabelled"
+                "--unlabelled and --distractors say how many items come without a label, but these are no evidence "
+                "here; add --evidence unlabelled"
             )
         return self
 
     def draw(self, pool: Pool) -> list[Drawn]:
-        """Draw the episodes for each kind of shots; what is asked for twice comes once."""
-        count = EPISODES if self.episodes is None else self.episodes
+        """Draw the episodes for each number of shots; equal ones are drawn once."""
+        options = self.options
+        count = EPISODES if options["episodes"] is None else options["episodes"]
         if not 1 <= count <= MOST_EPISODES:
             raise ConfigError(f"--episodes {count}: draw at least 1 and at most {MOST_EPISODES:,}")
-        shape: dict[str, Any] = {"way": self.way, "seed": self.seed, **self.nota, **self.k2k}
-        if self.unlabelled is not None:
-            shape |= {"unlabelled": self.unlabelled, "strangers": self.strangers}
+        shape: dict[str, Any] = {"way": options["way"], "seed": options["seed"], **changed(SamplerOptions, options)}
+        recorded = {key: value for key, value in shape.items() if key not in ("shot", "query", "distractors")}
+        if options["unlabelled"] is not None:
+            recorded["strangers"] = options["distractors"]  # its name in files of results
         drawn = []
-        for given in dict.fromkeys(self.shots or [SHOTS]):
+        for given in dict.fromkeys(self.shots or [SHOT]):
             shot = checked_shots(given)
-            sampler = make_sampler(pool, shot=shot, query=self.query, **shape)
-            settings = {**shape, "shot": shot, "query": sampler.query, "episodes": count}
+            sampler = make_sampler(pool, **{**shape, "shot": shot})
+            settings = {**recorded, "shot": shot, "query": sampler.query, "episodes": count}
             drawn.append(Drawn(settings, sampler.draw(count)))
         return drawn
 
     def threshold_pool(self, pool: Pool, progress: Show | None = None) -> Pool | None:
         """Open the data that thresholds are chosen on: not those that are reported. None where nothing is rejected."""
-        if not self.nota:
-            if self.threshold_data or self.threshold_split:
+        options = self.options
+        if not options["nota_share"] and not options["na_rate"]:
+            if options["threshold_data"] or options["threshold_split"]:
                 raise ConfigError(
                     "--threshold-data and --threshold-split choose when a query is of none of the classes, but every "
                     "query is of one; add --nota-share or --na-rate"
                 )
             return None
-        data, split = self.threshold_data or self.data, self.threshold_split or "val"
+        data, split = options["threshold_data"] or self.data, options["threshold_split"] or "val"
         other = open_pool(data, split, noted(progress, f"items of {data} {split}"))
         if other.digest == pool.digest:
             raise ConfigError(
@@ -179,7 +167,7 @@ class Tasks:
 
 def measure(selection: Selection, tasks: Tasks, progress: Show | None = None) -> list[list[Result]]:
     """Score every candidate: a list of results for each kind of shots."""
-    tasks = tasks.for_known(selection.told)
+    tasks = tasks.for_evidence(selection.told)
     pool, drawn = tasks.open(progress)
     other = tasks.threshold_pool(pool, progress)
     chosen_on = [None] * len(drawn) if other is None else tasks.draw(other)
@@ -247,7 +235,7 @@ def evaluate_candidates(
     return results
 
 
-def checked_shots(shot: Shots) -> int | list[int]:
+def checked_shots(shot: Any) -> int | list[int]:
     """Refuse what is no number of examples, or 0; several, one for each class, become a list."""
     several = list(shot) if isinstance(shot, tuple | list) else [shot]
     if not several or any(isinstance(k, bool) or not isinstance(k, int) for k in several):
@@ -258,24 +246,14 @@ def checked_shots(shot: Shots) -> int | list[int]:
 
 
 def _check_shown(shot: Shots) -> None:
-    """Refuse classes without an example, where nobody is told their names."""
+    """Refuse classes without an example where their names are no evidence."""
     several = checked_shots(shot)
     if min(several if isinstance(several, list) else [several]) < 1:
         words = ",".join(map(str, several)) if isinstance(several, list) else several
         raise ConfigError(
-            f"--shot {words}: unseen classes are fitted to their support; give each at least 1 example, or tell names "
-            "(--know names)"
+            f"--shot {words}: unseen classes are fitted to their support; give each at least 1 example, or use "
+            "their names (--evidence names)"
         )
-
-
-def _checked_rule(name: str | None) -> Rule | None:
-    """Read the name of a rule of K~2K sampling."""
-    for rule in RULES:
-        if name == rule:
-            return rule
-    if name is not None:
-        raise ConfigError(f"--rule: {unknown_name('rule', name, RULES)}")
-    return None
 
 
 def _check_readers(candidates: Sequence[Candidate], pool: Pool, other: Pool) -> None:

@@ -44,8 +44,8 @@ def select(
     for what in known:
         if not any(candidate.evidence == what for candidate in candidates):
             raise ConfigError(
-                f"--know {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
-                "method of vectors takes names as an example (--know example)"
+                f"--evidence {what}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
+                "method of vectors takes names as an example (--evidence example)"
             )
     return _with_readings(candidates)
 

@@ -33,14 +33,14 @@ class EvidenceChoice:
         words = text.split("+")
         for word in words:
             if word not in EVIDENCE:
-                raise ConfigError(f"--know {text}: {unknown_name('word', word, EVIDENCE)}")
+                raise ConfigError(f"--evidence {text}: {unknown_name('word', word, EVIDENCE)}")
         if len(set(words)) < len(words) or {"names", "example"} <= {*words} or {"unlabelled", "queries"} <= {*words}:
             raise ConfigError(
-                f"--know {text}: names are a prior (names) or an example, and rows unlabelled items or the queries, "
-                "each named once; repeat --know to compare several"
+                f"--evidence {text}: names are a prior (names) or an example, and rows unlabelled items or the "
+                "queries, each named once; repeat --evidence to compare several"
             )
         if "nothing" in words and len(words) > 1:
-            raise ConfigError(f"--know {text}: nothing stands alone; repeat --know to compare several")
+            raise ConfigError(f"--evidence {text}: nothing stands alone; repeat --evidence to compare several")
         names: Literal["prior", "example"] | None = "prior" if "names" in words else None
         if "example" in words:
             names = "example"
