@@ -1,9 +1,9 @@
-"""What the paper's gain is made of: one thing changed in training at a time, every encoder scored by every closed form.
+"""Ablation of HyperProto against ProtoNet: one change in training at a time, every encoder scored by every closed form.
 
     python -m research.ablation fewrel --seeds 0 1 2 --json results/relations/fewrel-cnn-ablation.json
 
-trains what is not there yet (each variant and seed has a folder below runs/, and a killed run goes on) and scores all
-on the same episodes. `fewrel-held-out` keeps 16 of the training relations to score on: what is chosen is chosen there.
+trains the runs that are missing (each variant and seed has a folder below runs/; a killed run is resumed) and scores
+all on the same episodes. `fewrel-held-out` scores on 16 held-out training relations; settings are chosen there.
 """
 
 import argparse
@@ -105,13 +105,13 @@ def trained(
 
 
 def train_shown(recipe: str, overrides: list[str], folder: str, title: str) -> None:
-    """Train, or go on, with a bar of its own."""
+    """Train or resume a run under a progress bar."""
     with progress_bar(title) as show:
         train(load_recipe(recipe, overrides), folder, lambda report: show(report.step, report.steps))
 
 
 def candidates(folder: str, pool: Any, forms: Sequence[ClosedForm]) -> Iterator[Candidate]:
-    """A run's encoder with every closed form."""
+    """Yield a run's encoder with every closed form."""
     source = run_source(folder, pool)
     for _, fit, options in forms:
         yield from select([source], ["hyperproto"], [fit], [], options)
@@ -123,7 +123,7 @@ def scored(
     episodes: int,
     forms: Sequence[ClosedForm] = CLOSED_FORMS,
 ) -> Iterator[tuple[dict[str, Any], dict[Key, dict[int, Result]]]]:
-    """Yield each column, and the results of every way to train and to score by seed."""
+    """Yield each column with the results of every training and closed form, by seed."""
     encoded: dict[tuple[str, str], dict[Encoder, EncodedPool]] = {}
     found: dict[tuple[str, str], dict[tuple[str, str, int], list[Candidate]]] = {}
     for data, split, way, shot in study.columns:
@@ -144,7 +144,7 @@ def scored(
 def rows(
     column: dict[str, Any], results: dict[Key, dict[int, Result]], baseline: Key = BASELINE
 ) -> Iterator[dict[str, Any]]:
-    """A row for each way to train and score: means over seeds and episodes, and differences to one of them, paired."""
+    """Yield a row for each training and closed form: means over seeds and episodes, paired difference to `baseline`."""
     base = results.get(baseline)
     for key, by_seed in results.items():
         values = np.stack([result.values for result in by_seed.values()])  # (seeds, episodes)
@@ -167,7 +167,7 @@ def rows(
 
 
 def cells(found: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A table, its head first: a row for each way to train and to score, a column for each kind of episodes."""
+    """Return the table, its head first: a row for each training and closed form, a column for each kind of episode."""
     columns = list(dict.fromkeys(_title(row) for row in found))
     by_key: dict[Key, dict[str, str]] = {}
     for row in found:
@@ -179,7 +179,7 @@ def cells(found: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def markdown(found: Sequence[dict[str, Any]], command: str, episodes: int, title: str = "Ablation") -> str:
-    """The table as a page."""
+    """Return the table as a page."""
     head, *body = ("| " + " | ".join(row) + " |" for row in cells(found))
     rule = "| --- " * len(cells(found)[0]) + "|"
     words = f"Accuracy in %, {episodes} paired episodes; in brackets the standard deviation over training seeds."

@@ -16,18 +16,18 @@ from hyperproto.regions.bayes import left_out_scatter
 
 
 class Predictive(HyperProto):
-    """Scores by the posterior predictive density, whose tails are those of Student's t.
+    """HyperProto scored by the posterior predictive density, which has the tails of Student's t.
 
     M = (1 + h) log(1 + (||A x - z||^2 - eps) / (h v (1 + r))) + log(1 + r), r = 1 / (K + k), h = 2 / (D cv^2), cv the
-    coefficient of variation of left-out squared distances to the own class. No longer linear in x. Where no example
-    can be left out, v is not known, and the measure is that of `bayes`.
+    coefficient of variation of leave-one-out squared distances to the own class. Not linear in x. Without leave-one-out
+    distances v cannot be estimated, and the measure is that of `bayes`.
     """
 
     fits = ("bayes",)
     uses_evidence: Any = frozenset()
 
     def scores(self, task: Task) -> Tensor:
-        """Minus M."""
+        """Return -M (B, Q, N)."""
         task = self.placed(task)
         sphere = self.fitted(task)
         stats = ClassStatistics.of(task.support, task.support_y, task.way)

@@ -1,13 +1,13 @@
-"""Does a loss that goes through the closed form make a better encoder than ProtoNet's? Both tuned alike.
+"""Comparison of ProtoNet's loss with a loss through the closed form, both tuned alike.
 
     python -m research.closed_loss glyphs --seeds 0 1 2 --json results/images/glyphs-closed-loss.json
 
-Two losses, each trained on 5 shots and on shots of a class's own, 1 to 10: four arms, so that what the loss gives is
-told from what the shots give. Each arm tries a few settings in short runs, scored on classes that are not reported: the
-recipe's temperature, a third and three times that; with the best of them twice the learning rate; and with the best of
-those, if the loss has one, another prior ratio. A setting is worth what the encoder reaches by the closed form that
-serves it best, on average over the columns. The chosen settings are trained with every seed and scored on the reported
-classes, by every closed form. Runs lie below runs/, and a killed one goes on.
+Two losses, each trained with 5 shots and with 1 to 10 shots a class: four arms, which separate the effect of the loss
+from that of the shots. Each arm tries a few settings in short runs, scored on classes that are not reported: the
+recipe's temperature, a third and three times that; with the best of them twice the learning rate; with the best of
+those another prior ratio, if the loss has one. A setting is judged by the mean accuracy over the columns with the best
+closed form. The chosen settings are trained with every seed and scored on the reported classes, by every closed form.
+Runs are kept below runs/; a killed run is resumed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """As tables have it."""
+        """Return the name shown in tables."""
         fewest, most = self.shots
         loss = "ProtoNet's loss" if self.row == "protonet" else "loss through bayes"
         return f"{loss}, {fewest if fewest == most else f'{fewest} to {most}'} shots"
@@ -49,14 +49,14 @@ ARMS = [Arm(row, shots) for row in ("protonet", "hyperproto-closed") for shots i
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tuned: a factor of the recipe's temperature, a factor of its learning rate, the prior ratio."""
+    """Tuned settings: factors of the recipe's temperature and learning rate, and the prior ratio."""
 
     temperature: float = 1.0
     rate: float = 1.0
     prior_ratio: float = PRIOR_RATIO
 
     def changes(self, recipe: str, arm: Arm) -> list[str]:
-        """As overrides of the arm's recipe."""
+        """Return the setting as overrides of the arm's recipe."""
         own = load_recipe(f"{recipe}:{arm.row}")
         found = [
             f"method.temperature={own.method.options['temperature'] * self.temperature!r}",
@@ -69,7 +69,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is reported, what settings are chosen on, and how many steps the runs of each have."""
+    """Columns that are reported, columns that settings are chosen on, and the steps of the runs of each."""
 
     reported: Study
     chosen_on: Study
@@ -107,8 +107,8 @@ def run(study: Study, arm: Arm, setting: Setting, steps: int, seed: int) -> str:
     return folder
 
 
-def worth(study: Study, folder: str, episodes: int) -> tuple[float, str]:
-    """What a run's encoder reaches on average over the columns, by the closed form that serves it best."""
+def best_accuracy(study: Study, folder: str, episodes: int) -> tuple[float, str]:
+    """Return a run's mean accuracy over the columns with its best closed form, and the name of that form."""
     by_form: dict[str, list[float]] = {}
     for _, results in ablation.scored(study, {("", "", 0): folder}, episodes, FORMS):
         for (*_, form), seeds in results.items():
@@ -117,7 +117,7 @@ def worth(study: Study, folder: str, episodes: int) -> tuple[float, str]:
 
 
 def choose(plan: Plan, arm: Arm, episodes: int) -> tuple[Setting, list[dict[str, Any]]]:
-    """The best of an arm's settings, and what each of them reached."""
+    """Return the best setting of an arm, and the accuracy of each."""
     tried: dict[Setting, tuple[float, str]] = {}
 
     def best() -> Setting:
@@ -125,7 +125,7 @@ def choose(plan: Plan, arm: Arm, episodes: int) -> tuple[Setting, list[dict[str,
 
     def attempt(setting: Setting) -> None:
         folder = run(plan.chosen_on, arm, setting, plan.trial_steps, seed=0)
-        tried[setting] = worth(plan.chosen_on, folder, episodes)
+        tried[setting] = best_accuracy(plan.chosen_on, folder, episodes)
 
     for temperature in TEMPERATURES:
         attempt(Setting(temperature))

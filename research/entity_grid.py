@@ -1,12 +1,12 @@
-"""Few-NERD, every method with three decisions: settings chosen on dev (`choose`), reported on test (`report`).
+"""Every method on Few-NERD with three decisions: settings chosen on dev (`choose`), reported on test (`report`).
 
     python -m research.entity_grid choose --encoder minilm --json CHOICES
     python -m research.entity_grid report --encoder minilm --choices CHOICES --json FILE
 
-A method labels word by word (`words`), by the best path through a sentence (`path`), or by that and what the training
-data say of O (`path, O`). Transform, temperature and the weight of O are chosen for each by the mean F1 of two kinds of
-dev episodes, among as many temperatures and weights; `CASES` has options that only some methods have. The test split
-chooses nothing.
+A method labels word by word (`words`), by the best path through a sentence (`path`), or by that path with a model of
+O from the training data (`path, O`). Transform, temperature and the weight of O are chosen for each by the mean F1 of
+two kinds of dev episodes, from equally many temperatures and weights; `CASES` has options of single methods. Nothing is
+chosen on the test split.
 """
 
 import argparse
@@ -64,13 +64,13 @@ BASELINES = ("protonet", "cosine")  # which all others are compared with, on the
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """How a method decides, given its scores."""
+    """A decision by name, with its options."""
 
     name: str
     options: dict[str, Any]
 
     def of(self, predictor: Predictor) -> Predictor:
-        """The predictor, which has path and O, deciding so."""
+        """Return a copy of a predictor, which has path and O, with this decision."""
         method, decision = deepcopy(predictor.method), deepcopy(predictor.decision)
         if not self.options.get("path"):
             decision.path = None
@@ -124,7 +124,7 @@ def _short(tags: Tags, pool: Pool) -> dict[str, float]:
 
 
 def best(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best row of each method, fit and way to decide."""
+    """Return the best row of each method, fit and decision."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows:
         key = row["method"], row["fit"], row["decided"]
@@ -136,7 +136,7 @@ def best(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def report(
     source: Source, pool: Pool, chosen: Sequence[dict[str, Any]], settings: Iterable[tuple[int, int]], **drawn: int
 ) -> Iterator[dict[str, Any]]:
-    """Measure what was chosen on the pool, in settings of so many ways and shots."""
+    """Measure the chosen rows on the pool, in settings given as (way, shot)."""
     encoded = EncodedPool.encode(source.encoder, pool, cached=True)
     for way, shot in settings:
         episodes = _episodes(pool, way, shot, seed=0, **drawn)
@@ -159,7 +159,7 @@ def report(
 def _tags(
     source: Source, encoded: EncodedPool, chosen: Sequence[dict[str, Any]], episodes: Sequence[Episode]
 ) -> Iterator[Tags]:
-    """What each of the rows makes of the episodes; those that follow each other and score alike are scored once."""
+    """Yield the tags of each row; consecutive rows that differ in their decision only are scored once."""
     for _, alike in groupby(chosen, _scored_by):
         rows = list(alike)
         candidates = [
@@ -182,7 +182,7 @@ def _episodes(pool: Pool, way: int, shot: int, number: int, seed: int, least_spa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, saying every row, and write JSON."""
+    """Run, print every row to standard error, and write JSON."""
     parser = argparse.ArgumentParser(prog="python -m research.entity_grid", description="Methods that label words.")
     parser.add_argument("step", choices=("choose", "report"))
     where = parser.add_mutually_exclusive_group(required=True)

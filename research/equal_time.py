@@ -1,4 +1,4 @@
-"""Training runs of the same CPU minutes, whatever a step costs: measure a step, then fix the number of steps."""
+"""Training runs of equal CPU minutes: a step is timed first, and the number of steps follows."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ OnShare = Callable[[float], None]  # the share of a run that is done
 
 
 class _MeasuredError(Exception):
-    """Ends the scratch run."""
+    """Raised to end the scratch run."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run: its recipe with changes, its folder, the file that keeps its number of steps, its CPU minutes.
+    """Plan of a run: its recipe with changes, its folder, the file with its number of steps, its CPU minutes.
 
     A recipe that starts from another shares the minutes with it: the first stage, in `start_folder`, gets `start_share`
     of them, and `start_changes` in its own recipe.
@@ -41,10 +41,10 @@ class Plan:
     start_folder: Path
     start_share: float
     start_changes: Sequence[str] = ()
-    facts: dict[str, Any] = field(default_factory=dict)  # what else the file of the steps should say
+    facts: dict[str, Any] = field(default_factory=dict)  # further entries of the file with the steps
 
     def train(self, on_share: OnShare) -> Run:
-        """Train, or go on; a run that is finished, or was begun with other steps, is taken as it is."""
+        """Train or resume the run; a finished run, or one begun with another number of steps, keeps its recipe."""
         run = Run(self.folder)
         if not is_finished(run):
             with run.lock():
@@ -61,7 +61,7 @@ class Plan:
         return run
 
     def _recipe(self) -> Recipe:
-        """The recipe with as many steps as there is time for."""
+        """Return the recipe with the number of steps that fits the minutes."""
         changes, minutes = list(self.changes), self.minutes
         recipe = load_recipe(self.recipe, changes)
         first = recipe.stage_before
@@ -84,7 +84,7 @@ class Plan:
         return load_recipe(self.recipe, [*changes, *of_length(recipe, steps)])
 
     def _steps(self, recipe: Recipe, minutes: float) -> int:
-        """The number of steps: measured once, and kept."""
+        """Return the number of steps: timed once, then read from the file."""
         if self.timing.exists():
             kept = read_json(self.timing)
             if abs(kept["minutes"] - minutes) > 1e-6:
@@ -101,7 +101,7 @@ class Plan:
 
 
 class _Clock:
-    """Follows a run: the CPU time of each step but the last, which has the validation."""
+    """Callback that records the CPU time of each step except the last, which includes the validation."""
 
     def __init__(self, steps: int, on_share: OnShare) -> None:
         self.steps, self.on_share = steps, on_share
@@ -117,19 +117,19 @@ class _Clock:
         self.on_share(report.step / report.steps)
 
     def mean(self) -> float:
-        """Mean CPU seconds of a step."""
+        """Return the mean CPU seconds of a step."""
         return fmean(self.seconds)
 
 
 def is_finished(run: Run) -> bool:
-    """Whether a run has done all its steps."""
+    """Return whether a run has done all its steps."""
     if not (run.config.exists() and run.checkpoint.exists() and run.model.exists()):
         return False
     return bool(load_state(run.checkpoint)["step"] >= run.read_config()["recipe"]["training"]["steps"])
 
 
 def of_length(recipe: Recipe, steps: int) -> list[str]:
-    """Changes that make a recipe last `steps` steps, its schedule in proportion, with one validation, at the end."""
+    """Return overrides for `steps` steps, the schedule in proportion, with one validation at the end."""
     own = recipe.training
     return [
         f"training.steps={steps}",
@@ -141,7 +141,7 @@ def of_length(recipe: Recipe, steps: int) -> list[str]:
 
 
 def seconds_a_step(recipe: Recipe) -> float:
-    """Mean CPU seconds of a training step, measured in a scratch run that never validates or saves."""
+    """Return the mean CPU seconds of a training step, timed in a scratch run without validation."""
     far = 2**31 - 1
     changed = {"steps": far, "validate_every": far, "checkpoint_every": far}
     scratch = recipe.model_copy(update={"training": recipe.training.model_copy(update=changed)})

@@ -1,4 +1,4 @@
-"""What a long study has measured so far, so that one that was killed goes on where it was."""
+"""Append-only log that makes a long study resumable."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ Measured = dict[str, float]
 
 
 class Journal:
-    """Measured values by key, in a file beside the results; without results to write it only remembers.
+    """Measured values by key, in a file beside the results, or in memory only if `results` is None.
 
-    `facts` are all settings that values depend on, but for what is in their keys: a journal of others is refused. It
-    cannot know of changes in the code: remove it after one. `known` are values of an earlier file of results.
+    `facts` are all settings that the values depend on except those in the keys; a journal with other facts is refused.
+    Changes of the code are not noticed: remove the journal after one. `known` are values of an earlier results file.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Journal:
             self.values |= content["values"]
 
     def measured(self, key: str, measure: Callable[[], Measured]) -> Measured:
-        """What was measured for `key`, now or before."""
+        """Return the values of `key`; measure and log them if they are missing."""
         if key not in self.values:
             self.values[key] = measure()
             if self.path is not None:
@@ -42,6 +42,6 @@ class Journal:
         return self.values[key]
 
     def close(self) -> None:
-        """The results are written: forget the file."""
+        """Remove the journal, once the results are written."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)

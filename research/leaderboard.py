@@ -1,4 +1,4 @@
-"""A leaderboard of few-shot methods: each tuned alike, trained for the same CPU time, on one encoder.
+"""Leaderboard of few-shot methods, each tuned alike and trained for the same CPU time on one encoder.
 
     python -m research.leaderboard relations tune protonet hyperproto gnn snail-5shot --minutes 2
     python -m research.leaderboard relations train protonet hyperproto gnn snail-5shot snail-1shot --minutes 8
@@ -7,13 +7,13 @@
         --json results/relations/leaderboard-relations.json
     python -m research.leaderboard images train matchingnet imp relationnet --track omniglot
 
-A track is an encoder and the data that it is trained on. `tune` trains four pairs of learning rate and temperature,
-each the recipe's own or three times that, measures them on classes that are not reported (of relations, 16 held out of
-the 64 training relations; of images, the validation split), and notes the best in results/STUDY/leaderboard-STUDY-
-choices.json. `train` takes that pair, or the recipe's own where there is none: it chooses nothing. A step is timed
-first; the number of steps follows from the minutes and is kept in timing.json. Runs lie below runs/leaderboard-STUDY, a
-killed one goes on, a finished one stays. Two processes may work on different rows. `score` evaluates every finished run
-on the same episodes and keeps what it has scored. Rows of an earlier file whose runs are not here stay in it.
+A track is an encoder and its training data. `tune` trains four pairs of learning rate and temperature, each the
+recipe's own or three times that, measures them on classes that are not reported (relations: 16 held out of the 64
+training relations; images: the validation split), and writes the best to leaderboard-STUDY-choices.json below
+results/STUDY. `train` uses that pair, or the recipe's own if there is none. A step is timed first; the number of
+steps follows from the minutes and is kept in timing.json. Runs are kept below runs/leaderboard-STUDY; a killed run is
+resumed. Two processes may work on different rows. `score` evaluates every finished run on the same episodes and
+caches the scores. Rows of an earlier file whose runs are missing stay in it.
 """
 
 import argparse
@@ -61,7 +61,7 @@ TUNED_ON, REPORTED_AFTER = 400, 200  # episodes of the one validation of a run, 
 
 @dataclass(frozen=True)
 class Track:
-    """An encoder on a data set: its recipe file, what is reported, and what pairs are chosen on."""
+    """An encoder on a data set: its recipe file, the reported columns, and the data that pairs are chosen on."""
 
     title: str
     recipes: str
@@ -73,7 +73,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Study:
-    """Tracks by name, and where runs and choices lie."""
+    """Tracks by name, and the folders of runs and choices."""
 
     title: str
     chosen_on: str  # in words
@@ -82,11 +82,11 @@ class Study:
     choices: Path
 
     def folder(self, track: str, row: str, seed: int) -> Path:
-        """Where a run lies."""
+        """Return the folder of a run."""
         return self.runs / f"{track}-{row}-seed-{seed}"
 
     def start_folder(self, recipe: Recipe, seed: int, minutes: float) -> Path:
-        """Where the first stage of a recipe lies: rows that start alike share it."""
+        """Return the folder of a recipe's first stage, which rows with the same first stage share."""
         first = recipe.stage_before
         return self.runs / f"{'' if first is None else run_name(first.recipe)}-{minutes:.3g}-minutes-seed-{seed}-start"
 
@@ -136,13 +136,13 @@ def pair_changes(recipe: Recipe, rate: float, temperature: float) -> list[str]:
 
 
 def pairs_of(recipe: Recipe) -> list[tuple[float, float]]:
-    """The pairs of factors that are tried; a method without a temperature has half as many."""
+    """Return the pairs of factors to try; a method without a temperature has half as many."""
     has_temperature = "temperature" in keywords(METHODS.get(recipe.method.name))
     return list(product(FACTORS, FACTORS if has_temperature else (1.0,)))
 
 
 def tune(study: Study, track: str, row: str, minutes: float, start_share: float, on_share: OnShare) -> dict[str, Any]:
-    """Train every pair on the other classes, measure it on those held out, and note the best one."""
+    """Train every pair on the other classes, measure it on the held-out ones, and store the best."""
     own = study.tracks[track]
     name = f"{own.recipes}:{row}"
     data = [f"data.spec={own.held_out}", "data.split=train", "validation.split=val"]
@@ -186,7 +186,7 @@ def tune(study: Study, track: str, row: str, minutes: float, start_share: float,
 
 
 def _tried(plan: Plan, on_share: OnShare) -> dict[str, Any]:
-    """Accuracy of a pair; None where training diverged."""
+    """Return the accuracy of a pair; None if training diverged."""
     try:
         measured = plan.train(on_share).best_validation()
     except ConfigError as error:
@@ -197,7 +197,7 @@ def _tried(plan: Plan, on_share: OnShare) -> dict[str, Any]:
 
 
 def _note(study: Study, found: dict[str, Any]) -> None:
-    """Add a choice to the file of choices, in the place of an older one."""
+    """Write a choice to the file of choices, replacing an older one."""
     with lock(study.choices.parent, "another process writes results", timeout=60):
         key = found["track"], found["row"]
         rows = [row for row in _choices(study) if (row["track"], row["row"]) != key] + [found]
@@ -212,7 +212,7 @@ def _choices(study: Study) -> list[dict[str, Any]]:
 
 
 def choice_of(study: Study, track: str, row: str) -> dict[str, Any] | None:
-    """The pair chosen for a row, or for a row of its method (of 5 shots if there is one); None: the recipe's own."""
+    """Return the pair chosen for a row, or for a row of its method (preferably 5-shot); None: the recipe's own."""
     found = {entry["row"]: entry for entry in _choices(study) if entry["track"] == track}
     if row in found:
         return found[row]
@@ -289,7 +289,7 @@ def _with_earlier(rows: list[dict[str, Any]], path: Path | None, tracks: Sequenc
 
 
 def unknown_few(study: Study, asked: Sequence[str]) -> str:
-    """What is wrong with the names of `--few`: a row or a method, or one of them and a column; "" if nothing is."""
+    """Return an error message for the names of `--few` (a row or method, perhaps with a column), or "" if valid."""
     rows = [row for track in study.tracks.values() for row in read_rows(track.recipes)]
     titles = list(dict.fromkeys(column_title(column) for track in study.tracks.values() for column in track.columns))
     for text in asked:
@@ -302,13 +302,13 @@ def unknown_few(study: Study, asked: Sequence[str]) -> str:
 
 
 def _part(on_share: OnShare, number: int, count: int) -> OnShare:
-    """Report a share of one part of several."""
+    """Return a callback that reports the share of one part of several."""
     return lambda share: on_share((number + share) / count)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """CPU time is then the time that it takes, and two processes share two cores."""
+    """Run torch on one thread, so that CPU time equals elapsed time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -318,7 +318,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def each_row(title: str, rows: Sequence[str], work: Callable[[str, OnShare], str]) -> None:
-    """Work on one row after another under one bar; one that fails does not cost the others, and is told at the end."""
+    """Work on the rows in turn under one progress bar; failed rows are skipped and reported at the end."""
     failed = []
     console = Console(soft_wrap=True, highlight=False)
     with _one_thread(), progress_bar(title) as show:
@@ -335,7 +335,7 @@ def each_row(title: str, rows: Sequence[str], work: Callable[[str, OnShare], str
 
 
 def _shown(show: Show, row: str, number: int, count: int) -> OnShare:
-    """Fill one row's part of the bar: all take the same time."""
+    """Return a callback that fills one row's part of the bar."""
     return lambda share: show(round(1000 * (number + share)), 1000 * count, row)
 
 

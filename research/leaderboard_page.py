@@ -1,4 +1,4 @@
-"""The page of a leaderboard: accuracies, differences to ProtoNet, and what each row cost, by track."""
+"""Page of a leaderboard: accuracies, differences to ProtoNet and costs, by track."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ those."""
 def page(
     rows: Sequence[Row], command: str, facts: Row, *, title: str, titles: Mapping[str, str], chosen_on: str
 ) -> str:
-    """Markdown of all tables; `titles` are those of the tracks, `chosen_on` says in words what pairs are chosen on."""
+    """Return all tables in Markdown; `titles` are those of the tracks, `chosen_on` describes where pairs are chosen."""
     earlier = dict.fromkeys(f"{_names(rows, row['command'])}: `{row['command']}`" for row in rows if "command" in row)
     parts = [f"# {title}: methods side by side", "", f"`{command}`", ""]
     if earlier:
@@ -46,7 +46,7 @@ def _names(rows: Sequence[Row], command: str) -> str:
 
 
 def accuracy_cells(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for each way to score a row, a column for each kind of episodes."""
+    """Return a line for each row and closed form, a column for each kind of episode."""
     columns = list(dict.fromkeys(row["column"] for row in rows))
     full = max(row["episodes"] for row in rows)
     lines: dict[tuple[str, str], dict[str, Row]] = {}
@@ -75,7 +75,7 @@ def _percent(value: float, ci95: float | None, sign: str = "") -> str:
 
 
 def cost_cells(rows: Sequence[Row]) -> list[list[str]]:
-    """What a row cost to train and to score, and what it saw: of scoring, the means over columns."""
+    """Return the costs of training and scoring (means over columns) of each row, and its other training data."""
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         lines.setdefault((row["row"], row["scored_by"]), []).append(row)
@@ -95,7 +95,7 @@ def cost_cells(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def hash_cells(rows: Sequence[Row]) -> list[list[str]]:
-    """The hash of the episodes of each column."""
+    """Return the hash of the episodes of each column."""
     found = dict.fromkeys((row["column"], f"{row['episodes']:,}", f"`{row['episode_hash']}`") for row in rows)
     return [["column", "episodes", "hash"], *(list(line) for line in found)]
 

@@ -1,4 +1,4 @@
-"""Score the runs of a leaderboard, all on the same episodes; every list of accuracies is kept on disk."""
+"""Scores of a leaderboard's runs on the same episodes, cached on disk."""
 
 import json
 import re
@@ -37,7 +37,7 @@ FITS = ("paper", "unbiased", "bayes")  # closed forms of a method that has them
 
 
 def columns_of(splits: Sequence[str], shapes: Shapes) -> list[Column]:
-    """Episodes of every shape in every split."""
+    """Return a column for every shape in every split."""
     return [(split, way, shot) for split in splits for way, shot in shapes]
 
 
@@ -52,21 +52,21 @@ class Entry:
 
     @cached_property
     def digest(self) -> str:
-        """Of the weights: another training is scored anew."""
+        """Digest of the weights; scores of other weights are not reused."""
         return sha256(Run(self.folder).model.read_bytes()).hexdigest()[:16]
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What it was trained with."""
+        """Recipe of the run."""
         return _recipe_of(Run(self.folder))
 
     @cached_property
     def timing(self) -> dict[str, Any]:
-        """Steps, and the seconds of one."""
+        """Number of steps and seconds a step."""
         return {"steps": self.recipe.training.steps, **_timing(self.folder)}
 
     def facts(self) -> dict[str, Any]:
-        """What the training cost, its first stage included, and what it saw."""
+        """Return the cost of training, first stages included, and the other training data."""
         seconds, first = _seconds(self.timing), list(_first_stages(self.recipe))
         total = sum(stage.get("steps", 0) * _seconds(stage) for stage in (self.timing, *first))
         return {
@@ -86,7 +86,7 @@ def _recipe_of(run: Run) -> Recipe:
 
 
 def _first_stages(recipe: Recipe) -> Iterator[dict[str, Any]]:
-    """Steps and seconds of the runs that a run started from, the last of them first."""
+    """Yield steps and seconds of the runs that a run started from, the latest first."""
     while recipe.stage_before is not None and Run(recipe.stage_before.recipe).config.exists():
         run = Run(recipe.stage_before.recipe)
         yield _timing(run.folder)
@@ -100,7 +100,7 @@ def _timing(folder: Path) -> dict[str, Any]:
 
 
 def _seconds(timing: dict[str, Any]) -> float:
-    """CPU seconds of a step, in the training itself where that is known; 0 where nothing is."""
+    """Return the CPU seconds of a step, from the training itself if recorded; 0 if unknown."""
     return float(timing.get("training_seconds_a_step") or timing.get("seconds_a_step") or 0.0)
 
 
@@ -117,7 +117,7 @@ def entries(runs: Path, tracks: Sequence[str]) -> list[Entry]:
 
 
 def saw(recipe: Recipe) -> str:
-    """What a run saw besides the labelled training classes: unlabelled text, names, a first stage."""
+    """Describe a run's data besides the labelled training classes: unlabelled texts, names, a first stage."""
     content = recipe.model_dump(mode="json")
     words = []
     for section in ("unlabelled", "names"):
@@ -131,7 +131,7 @@ def saw(recipe: Recipe) -> str:
 
 
 def serves(method: Method, way: int, shot: Shot) -> bool:
-    """Whether a method's traits, and the episodes it was trained with, let it answer such episodes."""
+    """Return whether a method's traits and training episodes allow episodes of this way and shot."""
     own_way = "any-way" in method.traits or method.way in (None, way)
     own_shot = "any-shot" in method.traits or method.shot in (None, shot)
     equal = not isinstance(shot, list) or len(set(shot)) == 1 or "unequal-shots" in method.traits
@@ -140,9 +140,9 @@ def serves(method: Method, way: int, shot: Shot) -> bool:
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores runs on `episodes` of each column, or on the first of them only.
+    """Scorer of runs on `episodes` of each column.
 
-    `few` says how many for a row or a method, `gnn`, or for that in one column, `gnn@5-way 1-shot`; 0 leaves it out.
+    `few` maps a row or method (`gnn`), perhaps in one column (`gnn@5-way 1-shot`), to a smaller number; 0 skips it.
     """
 
     data: str
@@ -152,7 +152,7 @@ class Scorer:
     columns: Sequence[Column]
 
     def score(self, entry: Entry, note: Callable[[str], None]) -> list[dict[str, Any]]:
-        """Every candidate of a run in every column that it serves: kept, or computed and kept."""
+        """Return scores of every candidate of a run in every column that it supports, from the cache if possible."""
         rows: list[dict[str, Any]] = []
         for split in dict.fromkeys(column[0] for column in self.columns):
             rows += self._split(entry, split, note)
@@ -216,9 +216,9 @@ def _opened(data: str, split: str) -> Pool:
 
 
 def candidates(entry: Entry, pool: Pool) -> Iterator[tuple[str, Candidate]]:
-    """A run's own method, in all its closed forms; on ProtoNet's encoder the baselines, too.
+    """Yield a run's own method in all its closed forms, and the baselines on ProtoNet's encoder.
 
-    A prior_ratio that a run measured on its validation classes is not used: they are some of those reported.
+    The prior_ratio measured on validation classes is not used, since some of them are reported.
     """
     source = replace(run_source(str(entry.folder), pool), prior_ratio={})
     assert source.method is not None  # a run has one
@@ -232,7 +232,7 @@ def candidates(entry: Entry, pool: Pool) -> Iterator[tuple[str, Candidate]]:
 
 
 def parameters(candidate: Candidate) -> dict[str, int]:
-    """How many numbers the training moves in the encoder, and in the method besides."""
+    """Return the numbers of trainable parameters of the encoder and of the method."""
     counts = {}
     for name, module in (("encoder_parameters", candidate.encoder), ("head_parameters", candidate.method)):
         counts[name] = sum(p.numel() for p in module.parameters() if p.requires_grad)
@@ -246,7 +246,7 @@ def _measured(
     episodes: Sequence[Episode],
     encoded: list[tuple[EncodedPool, float]],
 ) -> dict[str, Any]:
-    """Accuracy of each episode, and the CPU seconds of scoring; `encoded` keeps the pool, encoded once."""
+    """Return the accuracy of each episode and the CPU seconds of scoring; `encoded` caches the encoded pool."""
     split, way, shot = column
     reads_items = candidate.method.reads == "items"
     if not encoded and not reads_items:
@@ -271,7 +271,7 @@ def _measured(
 
 
 def _kept(path: Path, digest: str) -> dict[str, Any]:
-    """What was scored before of these weights."""
+    """Return the cached scores of these weights."""
     content: dict[str, Any] = read_json(path) if path.exists() else {}
     return content if content.get("weights") == digest else {"weights": digest, "scores": {}}
 
@@ -289,7 +289,7 @@ def column_title(column: Column) -> str:
 
 
 def board(scored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each method, way to score and column: mean over seeds, and the paired difference to ProtoNet."""
+    """Return a row for each method, closed form and column: mean over seeds, and paired difference to ProtoNet."""
     groups: dict[tuple[str, ...], dict[int, dict[str, Any]]] = {}
     for row in scored:
         title = column_title((row["split"], row["way"], row["shot"]))

@@ -1,9 +1,9 @@
-"""Which prior_ratio a trained encoder wants: measured on its validation classes, tuned on them, or the default 4.
+"""Accuracy by `prior_ratio`: measured on a run's validation classes, tuned on them, or the default 4.
 
     python -m research.prior_ratio_choice RUN --split test --json FILE
 
-`RUN` is a trained run; its validation classes give the measured ratios (in the space as it is, and whitened) and the
-tuned one (the best of GRID by the mean accuracy of five kinds of episodes). Then all are scored on another split.
+The validation classes of the run give the measured ratios (without and with whitening) and the tuned one (the best of
+GRID by the mean accuracy of five kinds of episodes). Then all are scored on another split.
 """
 
 import argparse
@@ -35,14 +35,14 @@ CHOICE_SEED, SEED = 5, 0  # of the episodes that choose, and of those that are r
 
 
 def columns(large: int) -> list[tuple[int, Any]]:
-    """Way and shots of the kinds of episodes; `large` is the larger way."""
+    """Return way and shots of each kind of episode; `large` is the larger way."""
     return [(5, 1), (5, 5), (large, 1), (large, 5), (5, UNEQUAL)]
 
 
 def scored(
     run: str, pool: Pool, transform: str, ratios: Sequence[float], large: int, episodes: int, seed: int
 ) -> list[tuple[dict[str, Any], list[Result]]]:
-    """Every ratio on the same episodes, for each kind of them."""
+    """Score every ratio on the same episodes, for each kind of episode."""
     source = run_source(run, pool)
     candidates = [select([source], ["hyperproto"], ["bayes"], [transform], {"prior_ratio": k})[0] for k in ratios]
     encoded = {source.encoder: EncodedPool.encode(source.encoder, pool, cached=True)}
@@ -55,7 +55,7 @@ def scored(
 
 
 def measured(run: str, pool: Pool, transform: str) -> dict[str, float]:
-    """The ratio of a pool's classes, in the space as it is and whitened by all examples."""
+    """Measure the ratio of a pool's classes, without whitening and whitened by all examples."""
     encoder = run_source(run, pool).encoder
     x = EncodedPool.encode(encoder, pool, cached=True).units.x.double()
     x = FeatureTransform(transform, encoder.feature_shape).eval()(x)

@@ -1,4 +1,4 @@
-"""Tables of the paper with every number of ours that `results` holds, whether or not its runs are still there.
+"""Tables of the paper with every number of ours in `results`, also those whose runs are no longer on disk.
 
     python -m research.stored_table table2
 
@@ -51,7 +51,7 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """One number on file: below which published row, of which run, how it was scored, in which column."""
+    """A number on file, with its place in the table: published row, run, closed form, column."""
 
     method: str
     backbone: str

@@ -1,1 +1,1 @@
-"""The estimators on texts of intents: every number in results/intents/intents-*.json comes from here."""
+"""Studies of the classifiers on intent texts; they write results/intents/intents-*.json."""

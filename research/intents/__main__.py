@@ -1,9 +1,9 @@
-"""Run one of the seven studies of intents.
+"""Command line of the seven studies of intents.
 
     python -m research.intents accuracy --data hwu64 --json results/intents/intents-hwu64.json
 
 Supports are drawn from the training texts; all texts of the test split are classified, all classes at once
-(`vacuous` takes some of the classes, too). `knowledge`, if it writes a file, goes on where it was killed.
+(`vacuous` also on some of the classes). `evidence` with --json is resumed if it was killed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from hyperproto.reports.tables import write_results
 from research import command_of
 from research.intents.accuracy import accuracy, constants
 from research.intents.calibration import calibration
-from research.intents.knowledge import NO_SHOTS, knowledge, values_of
+from research.intents.evidence import NO_SHOTS, evidence, values_of
 from research.intents.open_set import coverage, outside, vacuous
 from research.intents.pools import POOLS
 from research.intents.supports import MOST, SHOTS, Supports
@@ -31,14 +31,14 @@ from research.intents.texts import NAMES, load_intents
 from research.journal import Journal
 
 STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
-    study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration, knowledge)
+    study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration, evidence)
 }
 HIDDEN = ("fit_seconds", "predict_seconds", "seconds")  # in the JSON file only
 PLAIN = ("log_loss", "set_size", "expected_set_size")  # no shares
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, show a table, and write JSON if asked to."""
+    """Run a study, print its tables, and write JSON with --json."""
     parser = argparse.ArgumentParser(prog="python -m research.intents", description=__doc__)
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--data", choices=NAMES, required=True)
@@ -49,26 +49,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--prior-ratio", type=float, default=PRIOR_RATIO, help="of the bayes fit")
-    of_knowledge = parser.add_argument_group("of the study `knowledge`")
-    of_knowledge.add_argument("--pool", choices=POOLS, default="all", help="which texts are unlabelled")
-    of_knowledge.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="these only, not all of them")
-    of_knowledge.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
-    of_knowledge.add_argument("--slow-draws", type=int, metavar="N", help="draws of methods that take long")
-    of_knowledge.add_argument("--setfit", metavar="PYTHON", help="measure SetFit, too, which this interpreter has")
-    of_knowledge.add_argument("--extend", action="store_true", help="keep the draws that the file of --json holds")
+    of_evidence = parser.add_argument_group("of the study `evidence`")
+    of_evidence.add_argument("--pool", choices=POOLS, default="all", help="which texts are unlabelled")
+    of_evidence.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="these only, not all of them")
+    of_evidence.add_argument("--probabilities", action="store_true", help="measure the calibration error, too")
+    of_evidence.add_argument("--slow-draws", type=int, metavar="N", help="draws of methods that take long")
+    of_evidence.add_argument("--setfit", metavar="PYTHON", help="measure SetFit, too, which this interpreter has")
+    of_evidence.add_argument("--extend", action="store_true", help="keep the draws that the file of --json holds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     options = parser.parse_args(arguments)
-    is_knowledge = options.study == knowledge.__name__
-    if NO_SHOTS in options.shots and not is_knowledge:
-        parser.error("--shots 0 is for the study `knowledge`: the others need an example of each class")
-    own: dict[str, Any] = {}  # what only `knowledge` takes
-    if is_knowledge:
+    is_evidence = options.study == evidence.__name__
+    if NO_SHOTS in options.shots and not is_evidence:
+        parser.error("--shots 0 is for the study `evidence`: the others need an example of each class")
+    own: dict[str, Any] = {}  # what only `evidence` takes
+    if is_evidence:
         own = {"pool": options.pool, "probabilities": options.probabilities, "only": options.methods}
         own |= {"setfit": options.setfit, "slow_draws": options.slow_draws}
     elif options.pool != "all" or options.methods or options.probabilities or options.setfit or options.slow_draws:
-        parser.error("--pool, --methods, --probabilities, --slow-draws and --setfit are for the study `knowledge`")
+        parser.error("--pool, --methods, --probabilities, --slow-draws and --setfit are for the study `evidence`")
     try:
-        if is_knowledge:
+        if is_evidence:
             settings = ("data", "split", "encoder", "prior_ratio", "pool", "probabilities")
             facts = {name: getattr(options, name) for name in settings}
             before = _before(options.json, facts) if options.extend else None
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with progress_bar(data.name) as show:
             supports = Supports(data.train_y, options.shots, options.draws, show)
             found = STUDIES[options.study](data, supports, options.prior_ratio, **own)
-        if is_knowledge and before is not None:
+        if is_evidence and before is not None:
             _check_supports(options.json, before["supports"], found["supports"])
     except HyperProtoError as error:
         parser.exit(1, f"error: {error}\n")
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "versions": {name: version(name) for name in ("hyperproto", "scikit-learn", "numpy", "torch")},
         }
         write_results(options.json, {"command": command_of("intents", arguments), **facts, **found})
-        if is_knowledge:
+        if is_evidence:
             own["journal"].close()
 
 
@@ -118,7 +118,7 @@ def _check_supports(path: Path, before: dict[str, list[str]], now: dict[str, lis
 
 
 def measure_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
-    """Make a table of each measure: a row for each method, a column for each kind of shots."""
+    """Yield a table of each measure: a row for each method, a column for each number of shots."""
     measures = [name for name, value in rows[0].items() if isinstance(value, dict) and name not in HIDDEN]
     names = [name for name, value in rows[0].items() if not isinstance(value, dict) and name != "shots"]
     shots = list(dict.fromkeys(row["shots"] for row in rows))

@@ -1,6 +1,6 @@
-"""Accuracy and macro-F1 of every classifier, by shots, on the same supports, with times; and the constant of the fit.
+"""Accuracy, macro-F1 and times of every classifier by shots, on the same supports; choice of `prior_ratio`.
 
-`constants` tries several values of `prior_ratio`: run it on HWU64's valid texts, and on nothing that is reported.
+`constants` tries several values of `prior_ratio`: run it on HWU64's valid texts only, which are not reported.
 """
 
 import warnings
@@ -58,7 +58,7 @@ def constants(data: Intents, supports: Supports, prior_ratio: float) -> dict[str
 
 
 def measure(candidate: Candidate, x: Any, y: Any, data: Intents) -> dict[str, float]:
-    """Fit and predict; nothing where the method cannot be fitted to such a support."""
+    """Fit and predict; return {} if the method cannot be fitted to such a support."""
     start = perf_counter()
     model = candidate.make(y)
     if model is None:

@@ -60,7 +60,7 @@ def models(y: Labels, prior_ratio: float) -> dict[str, Any]:
 
 
 def errors(probability: Probabilities, y: Labels) -> dict[str, float]:
-    """Expected calibration error of the likeliest class, log loss, Brier score, and accuracy."""
+    """Return expected calibration error of the likeliest class, log loss, Brier score, accuracy and confidence."""
     own = probability[np.arange(len(y)), y]
     squares = (probability**2).sum(axis=1) - 2 * own + 1
     return {
@@ -73,7 +73,7 @@ def errors(probability: Probabilities, y: Labels) -> dict[str, float]:
 
 
 def expected_calibration_error(probability: Probabilities, y: Labels) -> float:
-    """The mean difference of confidence and accuracy over bins of equal width, weighted by how full they are."""
+    """Return the mean |confidence - accuracy| over bins of equal width, weighted by their counts."""
     confidence = probability.max(axis=1)
     right = probability.argmax(axis=1) == y
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)

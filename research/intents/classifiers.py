@@ -1,4 +1,4 @@
-"""HypersphereClassifier in every form, and scikit-learn's classifiers, each with every transform."""
+"""HypersphereClassifier with every region and fit, and scikit-learn's classifiers, each with every transform."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method with a transform. `make` is told the labels of the support; it gives None where the method cannot be."""
+    """A method with a transform; `make(labels)` returns a model, or None if the support does not allow one."""
 
     method: str
     transform: str
@@ -41,7 +41,7 @@ class Candidate:
 
 
 def candidates(prior_ratio: float) -> list[Candidate]:
-    """All of them."""
+    """Return every candidate."""
     found = []
     for transform in TRANSFORMS:
         for region, cls in REGIONS.items():
@@ -67,7 +67,7 @@ def _behind(transform: str, make: Callable[[Labels], Any]) -> Callable[[Labels],
 
 
 class SupportTransform(TransformerMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """The feature transforms for scikit-learn's classifiers: `none`, `unit` or `center-unit`.
+    """Feature transform for scikit-learn's classifiers: `none`, `unit` or `center-unit`.
 
     `center-unit` first subtracts the mean of the class means of the support, as HypersphereClassifier does.
     """
@@ -76,12 +76,12 @@ class SupportTransform(TransformerMixin, BaseEstimator):  # type: ignore[misc] #
         self.name = name
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
-        """Find what to subtract."""
+        """Compute the mean of class means that `center-unit` subtracts."""
         self.mean_ = np.mean([X[y == label].mean(axis=0) for label in np.unique(y)], axis=0)
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Transform rows."""
+        """Transform rows (n, D)."""
         if self.name == "none":
             return X
         moved = X - self.mean_ if self.name == "center-unit" else X
@@ -90,30 +90,30 @@ class SupportTransform(TransformerMixin, BaseEstimator):  # type: ignore[misc] #
 
 
 class CosinePrototypes(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """The class whose mean of unit vectors has the least angle."""
+    """Classifier by the largest cosine to the mean of a class's unit vectors."""
 
     def fit(self, X: NDArray[Any], y: Labels) -> Self:
-        """Average."""
+        """Compute the prototypes."""
         self.classes_ = np.unique(y)
         unit = normalize(X)
         self.centers_ = normalize(np.stack([unit[y == label].mean(axis=0) for label in self.classes_]))
         return self
 
     def decision_function(self, X: NDArray[Any]) -> NDArray[Any]:
-        """The cosines (n, N)."""
+        """Return the cosines (n, N)."""
         cosines: NDArray[Any] = normalize(X) @ self.centers_.T
         return cosines
 
     def predict(self, X: NDArray[Any]) -> Labels:
-        """The largest."""
+        """Return the class of the largest cosine."""
         predicted: Labels = self.classes_[self.decision_function(X).argmax(axis=1)]
         return predicted
 
 
 def folds(y: Labels) -> PredefinedSplit | None:
-    """Split for cross-validation: the examples of each class go to the folds in turn, a single one always trains.
+    """Split for cross-validation: examples of a class go to the folds in turn; a single example is always for training.
 
-    None where every class has a single example.
+    Return None if every class has a single example.
     """
     fold = np.full(len(y), -1)  # always in the training part
     for label in np.unique(y):
@@ -124,14 +124,14 @@ def folds(y: Labels) -> PredefinedSplit | None:
 
 
 def logistic(y: Labels, class_weight: str | None = None) -> Any:
-    """Logistic regression, its strength chosen by cross-validation where there is something to validate on."""
+    """Return logistic regression, its strength chosen by cross-validation if a class has two examples."""
     model = LogisticRegression(C=PLAIN, class_weight=class_weight, max_iter=1000, tol=EXACT)
     split = folds(y)
     return model if split is None else GridSearchCV(model, {"C": STRENGTHS}, cv=split, scoring=BALANCED)
 
 
 def discriminant(y: Labels, shrinkage: str | float = "auto") -> Any:
-    """Discriminant analysis with a shrunken covariance and uniform priors; it needs more examples than classes."""
+    """Return discriminant analysis with a shrunken covariance and uniform priors; None without enough examples."""
     way = len(np.unique(y))
     if len(y) <= way:
         return None
@@ -139,7 +139,7 @@ def discriminant(y: Labels, shrinkage: str | float = "auto") -> Any:
 
 
 def searched_discriminant(y: Labels) -> Any:
-    """The same with a shrinkage by cross-validation, where the training parts have more examples than classes."""
+    """Return discriminant analysis with the shrinkage chosen by cross-validation, if the folds allow it."""
     model, split = discriminant(y, 0.5), folds(y)
     if model is None or split is None or min(len(train) for train, _ in split.split()) <= len(np.unique(y)):
         return model

@@ -1,4 +1,4 @@
-"""Texts of none of the classes: how well scores tell them apart, whether a coverage is kept, and if it warns."""
+"""Out-of-class texts: separation by scores of novelty, empirical coverage, and warnings of a vacuous coverage."""
 
 import warnings
 from typing import Any
@@ -28,7 +28,7 @@ RECALL = 0.95  # of texts that are of a class
 SIZES = (3, 8, 30)  # numbers of classes, besides all and nearly all, with which coverages may be vacuous
 LEFT_OUT = 8  # classes, of nearly all
 WARNED = (0.9, 0.95)  # coverages
-LITTLE = 0.05  # of strangers: a coverage that rejects no more of them rejects almost nothing
+LITTLE = 0.05  # a coverage that rejects at most this share of out-of-class texts rejects almost nothing
 REJECTED = -1  # the reject label among numbers
 REFERENCE = ("hypersphere, extent", "unit")
 
@@ -36,7 +36,7 @@ Scores = NDArray[np.floating[Any]]
 
 
 def outside(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
-    """AUROC of several scores of novelty, and the share of strangers that pass where 95 % of the others do."""
+    """Measure AUROC of scores of novelty, and the share of out-of-class texts that pass where 95 % of the others do."""
     if not len(data.outside):
         raise ConfigError(f"{data.name} has no texts outside its classes; use clinc150")
     values = OverDraws("shots", "score", "transform")
@@ -57,7 +57,7 @@ def outside(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, 
 
 
 def novelties(x: Any, y: Any, rows: Any, transform: str, prior_ratio: float) -> dict[str, Scores]:
-    """Several scores of each row, each larger for a stranger."""
+    """Return several scores of each row, larger for out-of-class texts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
         ours = HypersphereClassifier(feature_transform=transform, prior_ratio=prior_ratio).fit(x, y)
@@ -77,7 +77,7 @@ def novelties(x: Any, y: Any, rows: Any, transform: str, prior_ratio: float) -> 
 
 
 def separation(scores: Scores, strange: NDArray[np.bool_]) -> dict[str, float]:
-    """AUROC, and the share of strangers that pass where 95 % of the others do."""
+    """Return AUROC, and the share of out-of-class texts that pass where 95 % of the others do."""
     threshold = np.quantile(scores[~strange], RECALL, method="higher")
     return {
         "auroc": float(roc_auc_score(strange, scores)),
@@ -86,7 +86,7 @@ def separation(scores: Scores, strange: NDArray[np.bool_]) -> dict[str, float]:
 
 
 def coverage(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
-    """Empirical against nominal coverage; the thresholds depend neither on region nor on mode, so not on the prior."""
+    """Measure empirical against nominal coverage; thresholds depend neither on the region nor on its fit."""
     values = OverDraws("shots", "kind", "transform", "nominal")
     for shot, rows in supports:
         x, y = data.train[rows], data.train_y[rows]
@@ -120,14 +120,14 @@ def held(model: HypersphereClassifier, data: Intents) -> dict[str, float]:
             "demoted_accuracy": float((demoted == data.test_y)[any_plausible].mean()),
         }
         if len(data.outside):
-            found["strangers_accepted"] = float(model.predict_set(data.outside).any(axis=1).mean())
+            found["out_of_class_accepted"] = float(model.predict_set(data.outside).any(axis=1).mean())
     return found
 
 
 def vacuous(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, Any]:
-    """What `expected_` and the warning of a vacuous coverage say, and how many strangers are rejected in truth.
+    """Compare `expected_` and the warning of a vacuous coverage with the share of out-of-class texts rejected.
 
-    Strangers are the test texts of the classes that were left out, and the texts of no class if there are any.
+    Out-of-class texts are the test texts of omitted classes, and CLINC150's texts of no class.
     """
     values, models = OverDraws("shots", "classes", "nominal"), []
     way = len(data.classes)
@@ -136,17 +136,17 @@ def vacuous(data: Intents, supports: Supports, prior_ratio: float) -> dict[str, 
         for size in (size for size in sizes if 1 < size <= way):
             classes = some_classes(way, size, supports.index)
             own = rows[np.isin(data.train_y[rows], classes)]
-            strangers = {"left_out": data.test[~np.isin(data.test_y, classes)], "outside": data.outside}
+            others = {"left_out": data.test[~np.isin(data.test_y, classes)], "outside": data.outside}
             model = HypersphereClassifier(fit_mode="unbiased").fit(data.train[own], data.train_y[own])
             for nominal in WARNED:
-                found = foretold(model.set_params(coverage=nominal), strangers)
+                found = rejected(model.set_params(coverage=nominal), others)
                 models.append(found)
                 values.add((shot, str(size), str(nominal)), **found)
     return {"supports": supports.hashes, "warnings": by_warning(models), "results": values.rows()}
 
 
-def foretold(model: HypersphereClassifier, strangers: dict[str, Scores]) -> dict[str, float]:
-    """Which warning was given, what was expected, and the share of each kind of strangers that is rejected."""
+def rejected(model: HypersphereClassifier, others: dict[str, Scores]) -> dict[str, float]:
+    """Return the warning, the expected share, and the rejected share of each kind of out-of-class texts."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         expected, few = model.expected_, np.isinf(model.thresholds_).any()
@@ -154,17 +154,17 @@ def foretold(model: HypersphereClassifier, strangers: dict[str, Scores]) -> dict
         "too_few": float(few),  # examples for the coverage: another warning
         "vacuous": float(any("rejects almost nothing" in str(warning.message) for warning in given)),
         "expected_rejected": expected.strangers_rejected or 0.0,
-        # Unknown where no example can be left out; every class accepts everything then.
+        # None where leave-one-out is impossible; every class then accepts everything.
         "expected_set_size": len(model.classes_) if expected.set_size is None else expected.set_size,
     }
-    for kind, rows in strangers.items():
+    for kind, rows in others.items():
         if len(rows):
             found[f"{kind}_rejected"] = float((~model.predict_set(rows).any(axis=1)).mean())
     return found
 
 
 def by_warning(models: list[dict[str, float]]) -> dict[str, Any]:
-    """How many models had each warning, or none, and the shares of strangers that they rejected."""
+    """Count the models with each warning, or none, and the shares of out-of-class texts that they rejected."""
     found: dict[str, Any] = {}
     for warning in ("too_few", "vacuous", "none"):
         group = [model for model in models if model.get(warning, not (model["too_few"] or model["vacuous"]))]

@@ -1,4 +1,4 @@
-"""Values over draws of the support: mean, 95 % interval, standard deviation, and paired differences to ours."""
+"""Statistics over draws of the support: mean, 95 % interval, standard deviation, paired differences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,29 +11,29 @@ Key = tuple[str, ...]
 
 
 class OverDraws:
-    """Values by row and measure, one a draw; a row is the shots, the method and whatever else tells it apart."""
+    """Values by row and measure, one a draw; the key of a row is the shots, the method and further settings."""
 
     def __init__(self, *names: str) -> None:
         self.names = names  # of the parts of a key
         self.values: dict[Key, dict[str, list[float]]] = {}
 
     def add(self, key: Key, **measured: float) -> None:
-        """Add what one draw gave."""
+        """Add the values of one draw."""
         row = self.values.setdefault(key, {})
         for name, value in measured.items():
             row.setdefault(name, []).append(float(value))
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each key, every measure summarised; the values themselves are there, too."""
+        """Return a row for each key, with a summary and the values of every measure."""
         return [
             {**dict(zip(self.names, key, strict=True)), **{name: summary(values) for name, values in row.items()}}
             for key, row in self.values.items()
         ]
 
     def against(self, reference: Key, measures: Sequence[str]) -> list[dict[str, Any]]:
-        """The reference less every other row with the same shots, paired over draws; in how many it is the larger.
+        """Return the reference minus every other row with the same shots, paired over the draws that both have.
 
-        Of a row that has fewer draws, which are the first ones, the pairs are those.
+        `larger` counts the draws in which the reference is larger.
         """
         found = []
         for key, row in self.values.items():
@@ -51,7 +51,7 @@ class OverDraws:
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, half the width of its 95 % interval, standard deviation and the values, all rounded to 5 places."""
+    """Return mean, half the width of its 95 % interval, standard deviation and values, rounded to 5 places."""
     array = np.array(values)
     mean, half = mean_interval(array)
     spread = float(array.std(ddof=1)) if len(array) > 1 else float("nan")

@@ -14,7 +14,7 @@ from hyperproto.problems.intervals import Mark, best_of_draws
 DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1}
 SMALLER = ("fpr95", "ece", "log_loss", "brier")  # is better
 UNRANKED = (
-    *("coverage", "accepted", "set_size", "open_classes", "strangers_accepted", "too_few", "vacuous"),
+    *("coverage", "accepted", "set_size", "open_classes", "out_of_class_accepted", "too_few", "vacuous"),
     *("expected_rejected", "expected_set_size", "left_out_rejected", "outside_rejected"),
 )
 FOLDED = ("seconds", "fit_seconds", "predict_seconds", "macro_f1")  # measures that only the JSON files show
@@ -27,7 +27,8 @@ PAGES = {  # titles by file name
     "vacuous": "Coverage of few examples",
 }
 STUDIES = {"constants": "accuracy", "outside": "none-of-these", "coverage": "none-of-these"}  # others: their own page
-AUTO = ", auto"  # ends the names of methods of the study `knowledge` measured with `refine="auto"`
+AUTO = ", auto"  # ends the names of methods of the study `evidence` measured with `refine="auto"`
+RENAMED = {"knowledge": "evidence", "strangers": "out-of-class", "strangers_accepted": "out_of_class_accepted"}
 REMOVED = (
     'Measured with `refine="auto"`, which has since been removed: methods whose name ends in ", auto". They are shown',
     "only where the closed form was not measured; the JSON files have all.",
@@ -48,7 +49,7 @@ def pages(folder: Path) -> dict[str, str]:
 def page_of(content: Row) -> str:
     """Return the name of the page that shows a file."""
     study = _study(content)
-    if study != "knowledge":
+    if study != "evidence":
         return STUDIES.get(study, study)
     if content.get("pool", "all") != "all":
         return "pools"
@@ -67,19 +68,21 @@ def _head(title: str) -> Iterator[str]:
 
 
 def _study(content: Row) -> str:
-    return str(content["command"].split()[3])
+    study = str(content["command"].split()[3])
+    return RENAMED.get(study, study)
 
 
 def section(content: Row, name: str) -> Iterator[str]:
     """Return the tables of one file: each measure, once for every `kind`."""
-    there = {row["method"] for row in content["results"] if _study(content) == "knowledge"}
+    there = {row["method"] for row in content["results"] if _study(content) == "evidence"}
     removed = {f"{method}{AUTO}" for method in there}
     rows = [row for row in content["results"] if row.get("transform", "unit") == "unit"]
-    rows = [row for row in rows if row.get("method") not in removed]
+    rows = [{RENAMED.get(key, key): row[key] for key in row} for row in rows if row.get("method") not in removed]
     draws = [len(next(value for value in row.values() if isinstance(value, dict))["draws"]) for row in rows]
     fewer = sorted({f"{row['method']}: {n}" for row, n in zip(rows, draws, strict=True) if n < max(draws)})
     number = f"{max(draws)} draws" + (f" ({'; '.join(fewer)})" if fewer else "")
-    pool = f", pool `{content['pool']}`" if content.get("pool", "all") != "all" else ""
+    pool = content.get("pool", "all")
+    pool = "" if pool == "all" else f", pool `{RENAMED.get(pool, pool)}`"
     yield f"## {content['data']}, {content['split']} split: {_study(content)}{pool}"
     yield ""
     yield f"[{name}]({name}): {content['classes']} classes, {content['texts']['test']:,} texts, {number}."
@@ -90,7 +93,7 @@ def section(content: Row, name: str) -> Iterator[str]:
         for measure in (measure for measure in measures if measure not in FOLDED):
             yield from ("", f"**{measure}**" + ("" if kind is None else f", {kind}"), "", *table(rows, measure, own))
     pairs = [row for row in content.get("comparisons", []) if row.get("transform", "unit") == "unit"]
-    if "reference" in content and _study(content) != "knowledge":
+    if "reference" in content and _study(content) != "evidence":
         measure = next(name for name, value in pairs[0].items() if isinstance(value, dict))
         yield from ("", f"**{measure}**: {content['reference']} minus the others, paired over draws", "")
         yield from table(pairs, measure, where, _difference)

@@ -1,11 +1,11 @@
-"""Pools of unlabelled texts, good and bad: what a classifier may be given beside its support.
+"""Pools of unlabelled texts, with and without the classes of the support.
 
-all         every training text that is not in the support
-strangers   the same, but only half of the classes are known: the others' texts are in the pool all the same
-few-known   the same with five classes known: at one shot, a thousand and more unlabelled texts for each labelled one
-absent      only texts of half of the classes
-unequal     150 texts of one class, 75 of the next, 150 / rank of each
-by-name     every text, but half of the classes have no example: their names are all that is known of them
+all             every training text that is not in the support
+out-of-class    the same, but only half of the classes are to be told apart; texts of the others stay in the pool
+few-known       the same with five classes: at one shot, more than a thousand unlabelled texts for each labelled one
+absent          only texts of half of the classes
+unequal         150 texts of one class, 75 of the next, 150 / rank of each
+by-name         every text, but half of the classes have a name and no example
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from research.intents.supports import some_classes
 
-POOLS = ("all", "strangers", "few-known", "absent", "unequal", "by-name")
+POOLS = ("all", "out-of-class", "few-known", "absent", "unequal", "by-name")
 FEW = 5  # classes of `few-known`
 LARGEST = 150  # texts of the first class of `unequal`
 
@@ -24,26 +24,26 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """Which classes there are, and which training texts are labelled and unlabelled."""
+    """Classes of a draw, with the rows of its labelled and unlabelled training texts."""
 
-    classes: Rows  # that are known, ascending
+    classes: Rows  # ascending
     support: Rows
     unlabelled: Rows
 
     def codes(self, labels: Rows) -> Rows:
-        """Labels as numbers of the known classes; -1 for a class that is not known."""
+        """Return labels as positions in `classes`; -1 for other classes."""
         found: Rows = np.where(np.isin(labels, self.classes), np.searchsorted(self.classes, labels), -1)
         return found
 
 
 def situation(pool: str, labels: Rows, support: Rows, index: int, seed: int = 0) -> Situation:
-    """The situation of draw number `index`, whose `support` are rows of the training texts with these `labels`."""
+    """Return the classes and rows of draw `index`, for a `support` of training texts with these `labels`."""
     way = int(labels.max()) + 1
     rest = np.setdiff1d(np.arange(len(labels)), support)
     every, order = np.arange(way), np.array(some_classes(way, way, index, seed))
     half = np.sort(order[: way // 2])
-    if pool in ("strangers", "few-known"):
-        known = half if pool == "strangers" else np.sort(order[:FEW])
+    if pool in ("out-of-class", "few-known"):
+        known = half if pool == "out-of-class" else np.sort(order[:FEW])
         return Situation(known, support[np.isin(labels[support], known)], rest)
     if pool == "by-name":
         return Situation(every, support[np.isin(labels[support], half)], rest)

@@ -1,7 +1,7 @@
-"""SetFit beside our classifiers, in an environment of its own, since it is no dependency of ours.
+"""SetFit, run in a separate environment, since it is not among our dependencies.
 
 python -m venv setfit && setfit/bin/pip install -c constraints.txt torch setfit
-python -m research.intents knowledge --data hwu64 --shots 2 8 --draws 3 --setfit setfit/bin/python
+python -m research.intents evidence --data hwu64 --shots 2 8 --draws 3 --setfit setfit/bin/python
 """
 
 import json
@@ -41,10 +41,10 @@ json.dump({"labels": found, "seconds": time.perf_counter() - start}, open(sys.ar
 
 
 class SetFit:
-    """Tunstall et al., "Efficient Few-Shot Learning Without Prompts", 2022: pairs of texts tune the sentence encoder.
+    """Tunstall et al., "Efficient Few-Shot Learning Without Prompts", 2022: an encoder fine-tuned on pairs of texts.
 
-    A logistic regression follows. It is fitted to `texts` as soon as it is made, by the interpreter `python`, and asked
-    about the texts `asked`, in the same process. Settings are its own defaults, but for `num_iterations`.
+    The constructor runs the interpreter `python`, which fits SetFit to `texts` and predicts the labels of `asked`.
+    Settings are its defaults, except for `num_iterations`.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class SetFit:
             except OSError as error:
                 raise ConfigError(f"--setfit {python}: cannot be run ({error}); {HOW}") from None
             if done.returncode:
-                last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+                last = (done.stderr.strip().splitlines() or ["no message"])[-1]
                 raise ConfigError(f"--setfit {python}: SetFit failed ({last}); {HOW}")
             found = json.loads(out.read_text())
         self.seconds: float = found["seconds"]  # of training and answering, without the start of the interpreter
         self.labels: NDArray[np.int64] = np.array(found["labels"])
 
     def predict(self, _: NDArray[Any]) -> NDArray[np.int64]:
-        """The labels of the texts that it was asked about; vectors are not looked at."""
+        """Return the labels of `asked`; the argument is ignored."""
         return self.labels
 
 

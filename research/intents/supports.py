@@ -1,4 +1,4 @@
-"""Supports: the texts of each class that a classifier is given. Draw `i` of a seed is the same on every machine."""
+"""Supports: the labelled texts of each class. Draw `i` of a seed is the same on every machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ _ORDER, _COUNTS, _CLASSES = 101, 102, 103  # purposes of the random numbers; tho
 
 @dataclass(frozen=True)
 class Draw:
-    """The support of one draw: rows of the training texts, class after class."""
+    """Support of one draw: rows of the training texts, ordered by class."""
 
     rows: NDArray[np.int64]
 
     @property
     def digest(self) -> str:
-        """Sixteen hex digits that change when a row does."""
+        """First sixteen hex digits of the SHA-256 of the rows."""
         return sha256(self.rows.astype(np.int64).tobytes()).hexdigest()[:16]
 
 
 def draw(labels: NDArray[np.int64], shots: str, index: int, seed: int = 0) -> Draw:
-    """Draw number `index`. The supports of more shots hold those of fewer, so that shots can be compared, too."""
+    """Draw number `index`. The supports of more shots contain those of fewer."""
     way = int(labels.max()) + 1
     counts = _unequal(way, index, seed) if shots == UNEQUAL else np.full(way, int(shots))
     rows = []
@@ -53,12 +53,12 @@ def _unequal(way: int, index: int, seed: int) -> NDArray[np.int64]:
 
 
 def some_classes(way: int, number: int, index: int, seed: int = 0) -> list[int]:
-    """Draw `number` of the classes; those of a larger number hold those of a smaller one."""
+    """Draw `number` of the classes; larger draws contain smaller ones."""
     return shuffled(seed, _CLASSES, index, way)[:number]
 
 
 class Supports:
-    """Every draw for every kind of shots, in turn; `show` is told how far it is, `hashes` identify them afterwards."""
+    """Iterator over every draw for every number of shots; `show` reports progress, `hashes` identify the draws."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Supports:
         self.draws = draws
         self.show = show
         self.hashes: dict[str, list[str]] = {}
-        self.index = 0  # of the draw that was given last
+        self.index = 0  # of the latest draw
 
     def __iter__(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         total = len(self.shots) * self.draws

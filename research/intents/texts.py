@@ -1,4 +1,4 @@
-"""Encode CLINC150, BANKING77 and HWU64; and, to be studied in the same way, sentences of FewRel's relations."""
+"""Encoded texts of CLINC150, BANKING77 and HWU64, and sentences of FewRel's relations in the same form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Lines = tuple[list[str], list[str]]  # texts and their labels
 
 @dataclass(frozen=True, eq=False)
 class Intents:
-    """Encoded texts: those that supports are drawn from, those that are classified, and strangers to every class."""
+    """Encoded texts: those that supports are drawn from, those that are classified, and out-of-class texts."""
 
     name: str
     split: str
@@ -61,7 +61,7 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
 
 
 def _load_relations(name: str, split: str, encoder: str) -> Intents:
-    """Sentences of a file of FewRel, every second one of a relation as a training text; they are read as a prompt."""
+    """Load a file of FewRel, encoded as prompts; every second sentence of a relation is a training text."""
     if split != "test":
         raise ConfigError(f"{name} has no {split} split; use test, or fewrel-train to choose settings on")
     pool = open_pool("fewrel", RELATIONS[name])

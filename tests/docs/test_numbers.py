@@ -205,7 +205,10 @@ def test_pages_without_paired_marks_mark_nothing(name: str) -> None:
     assert [line for line in rows if re.search(r"\*\*\d", line)] == []
 
 
-POOLS = ("absent", "unequal", "strangers", "few-known", "by-name")
+POOLS = {  # endings of files
+    "absent": "absent", "unequal": "unequal", "out-of-class": "strangers", "few-known": "few-known",
+    "by-name": "by-name",
+}  # fmt: skip
 DATA = {
     "HWU64": "hwu64",
     "BANKING77": "banking77",
@@ -219,9 +222,9 @@ SHOTS = ("1", "5", "10", "unequal")
 def pool_differences() -> dict[tuple[str, str], list[tuple[float, float] | None]]:
     """Return the gain by unlabelled texts for each pool and data set: without and with names, at each kind of shots."""
     found: dict[tuple[str, str], list[tuple[float, float] | None]] = {}
-    for pool in POOLS:
+    for pool, ending in POOLS.items():
         for title, name in DATA.items():
-            file = f"{name}-{pool}"
+            file = f"{name}-{ending}"
             own: list[tuple[float, float] | None] = [None] * 4
             if pool != "by-name":
                 own = [against(file, "unlabelled", "plain", shot) for shot in SHOTS]

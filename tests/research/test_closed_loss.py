@@ -42,7 +42,7 @@ def test_each_setting_goes_on_from_the_best_so_far(arm: Arm, helps: bool, monkey
     if arm is CLOSED:
         reached[replace(best, prior_ratio=1.0)] = 0.6
     monkeypatch.setattr(closed_loss, "run", lambda study, arm, setting, steps, seed: setting)
-    monkeypatch.setattr(closed_loss, "worth", lambda study, setting, episodes: (reached[setting], "bayes"))
+    monkeypatch.setattr(closed_loss, "best_accuracy", lambda study, setting, episodes: (reached[setting], "bayes"))
     chosen, tried = closed_loss.choose(PLANS["glyphs"], arm, 400)
     assert chosen == best
     assert [row["accuracy"] for row in tried] == list(reached.values())

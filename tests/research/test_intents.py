@@ -29,8 +29,8 @@ from research.intents.classifiers import (
     folds,
     searched_discriminant,
 )
-from research.intents.knowledge import knowledge, soft_prototypes
-from research.intents.open_set import by_warning, foretold, separation, vacuous
+from research.intents.evidence import evidence, soft_prototypes
+from research.intents.open_set import by_warning, rejected, separation, vacuous
 from research.intents.over_draws import OverDraws
 from research.intents.pools import POOLS, situation
 from research.intents.setfit import SetFit
@@ -99,7 +99,7 @@ def test_accuracy_is_that_of_the_classifier() -> None:
 
 def test_what_is_known_is_used() -> None:
     data = made_up()
-    found = knowledge(data, Supports(LABELS, ["0", "1"], 2), 4.0)
+    found = evidence(data, Supports(LABELS, ["0", "1"], 2), 4.0)
     rows = {(row["shots"], row["method"]): row["accuracy"]["draws"] for row in found["results"]}
     assert [method for shots, method in rows if shots == "0"] == [
         "names",
@@ -122,7 +122,7 @@ def test_a_pool_is_what_it_says(pool: str) -> None:
     way, support = 6, draw(LABELS, "2", 3).rows
     now = situation(pool, LABELS, support, 3)
     first = some_classes(way, way // 2, 3)
-    known = {"strangers": first, "few-known": some_classes(way, 5, 3)}.get(pool, list(range(way)))
+    known = {"out-of-class": first, "few-known": some_classes(way, 5, 3)}.get(pool, list(range(way)))
     assert now.classes.tolist() == sorted(known)
     with_examples = first if pool == "by-name" else known
     assert np.bincount(LABELS[now.support], minlength=way).tolist() == [2 * (n in with_examples) for n in range(way)]
@@ -140,10 +140,10 @@ def test_a_pool_is_what_it_says(pool: str) -> None:
     assert (now.codes(np.setdiff1d(range(way), known)) == -1).all()
 
 
-def test_knowledge_of_a_pool_by_some_methods() -> None:
+def test_evidence_of_a_pool_by_some_methods() -> None:
     data, supports = made_up(), Supports(LABELS, ["2"], 2)
     only = ["names", "plain", "logistic regression, name as example"]
-    found = knowledge(data, supports, 4.0, "by-name", only, probabilities=True)
+    found = evidence(data, supports, 4.0, "by-name", only, probabilities=True)
     assert found["pool"] == "by-name"
     rows = {row["method"]: row for row in found["results"]}
     assert set(rows) == {"names", "logistic regression, name as example"}  # no other can know a class by its name
@@ -155,27 +155,27 @@ def test_knowledge_of_a_pool_by_some_methods() -> None:
     assert rows["names"]["accuracy of classes known by name"]["draws"][1] == pytest.approx(alone, abs=1e-5)
     calibration_error = expected_calibration_error(model.predict_proba(data.test), data.test_y)
     assert rows["names"]["ece"]["draws"][1] == pytest.approx(calibration_error, abs=1e-3)
-    few = knowledge(data, supports, 4.0, "strangers", ["plain"])["results"]
-    known = situation("strangers", LABELS, draw(LABELS, "2", 0).rows, 0)
+    few = evidence(data, supports, 4.0, "out-of-class", ["plain"])["results"]
+    known = situation("out-of-class", LABELS, draw(LABELS, "2", 0).rows, 0)
     model = HypersphereClassifier().fit(data.train[known.support], LABELS[known.support])
     inside = np.isin(data.test_y, known.classes)
     expected = model.score(data.test[inside], data.test_y[inside])
     assert few[0]["accuracy"]["draws"][0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_knowledge_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evidence_refuses_unknown_methods_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match="no method is called plane; there are: names; "):
-        knowledge(made_up(), Supports(LABELS, ["2"], 1), 4.0, only=["plane"])
+        evidence(made_up(), Supports(LABELS, ["2"], 1), 4.0, only=["plane"])
     with pytest.raises(SystemExit):
         program.main(["accuracy", "--data", "hwu64", "--pool", "absent"])
-    told = "--pool, --methods, --probabilities, --slow-draws and --setfit are for the study `knowledge`"
+    told = "--pool, --methods, --probabilities, --slow-draws and --setfit are for the study `evidence`"
     assert told in capsys.readouterr().err
 
 
 def test_methods_that_take_long_are_measured_on_fewer_draws() -> None:
     data, only = made_up(), ["self-training", "plain", "names + unlabelled"]
-    whole = knowledge(data, Supports(LABELS, ["2"], 3), 4.0, only=only)
-    found = knowledge(data, Supports(LABELS, ["2"], 3), 4.0, only=only, slow_draws=2)
+    whole = evidence(data, Supports(LABELS, ["2"], 3), 4.0, only=only)
+    found = evidence(data, Supports(LABELS, ["2"], 3), 4.0, only=only, slow_draws=2)
     every, rows = ({row["method"]: row["accuracy"]["draws"] for row in part["results"]} for part in (whole, found))
     assert rows == {**every, "self-training": every["self-training"][:2]}
     pairs = {row["method"]: row["accuracy"] for row in found["comparisons"]}
@@ -201,7 +201,7 @@ def test_setfit_sees_the_texts_of_the_support(tmp_path: Path) -> None:
     script.chmod(0o700)
     texts = {"train_texts": [f"train {n}" for n in LABELS], "test_texts": [f"test {n}" for n in made_up().test_y]}
     data = replace(made_up(), **texts, encoder=str(tiny_bert(tmp_path / "bert")))  # type: ignore[arg-type]
-    found = knowledge(data, Supports(LABELS, ["2"], 1), 4.0, only=["plain"], setfit=str(script))
+    found = evidence(data, Supports(LABELS, ["2"], 1), 4.0, only=["plain"], setfit=str(script))
     rows = {row["method"]: row for row in found["results"]}
     assert set(rows) == {"plain", "SetFit"}
     assert rows["SetFit"]["accuracy"]["mean"] == 1.0
@@ -233,7 +233,7 @@ def test_soft_prototypes_are_one_step_of_soft_k_means() -> None:
 def test_no_shots_are_for_what_knows_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         program.main(["accuracy", "--data", "hwu64", "--shots", "0"])
-    assert "--shots 0 is for the study `knowledge`: the others need an example of each class" in capsys.readouterr().err
+    assert "--shots 0 is for the study `evidence`: the others need an example of each class" in capsys.readouterr().err
 
 
 def test_draws_are_nested_and_the_same_everywhere() -> None:
@@ -329,7 +329,7 @@ def test_separation() -> None:
     assert found["fpr95"] == 0.5  # 95 of 100 lie up to 94 or 95: 94.5 passes, 200 does not
 
 
-def test_strangers_that_a_coverage_rejects_are_texts_of_classes_left_out_and_of_none() -> None:
+def test_texts_that_a_coverage_rejects_are_of_omitted_classes_and_of_none() -> None:
     data = made_up()
     found = vacuous(data, Supports(LABELS, ["10"], 2), 4.0)
     rows = {(row["classes"], row["nominal"]): row for row in found["results"]}
@@ -341,9 +341,9 @@ def test_strangers_that_a_coverage_rejects_are_texts_of_classes_left_out_and_of_
         support = [n for n in draw(LABELS, "10", index).rows if LABELS[n] in classes]
         model = HypersphereClassifier(coverage=0.9).fit(data.train[support], LABELS[support])
         row = {name: value["draws"][index] for name, value in rows["3", "0.9"].items() if isinstance(value, dict)}
-        strangers = data.test[[label not in classes for label in data.test_y]]
-        assert len(strangers) == 30
-        for name, texts in (("left_out_rejected", strangers), ("outside_rejected", data.outside)):
+        others = data.test[[label not in classes for label in data.test_y]]
+        assert len(others) == 30
+        for name, texts in (("left_out_rejected", others), ("outside_rejected", data.outside)):
             assert row[name] == pytest.approx(np.mean([not any(sets) for sets in model.predict_set(texts)]), abs=1e-5)
         assert row["expected_rejected"] == pytest.approx(model.expected_.strangers_rejected, abs=1e-5)
         assert row["expected_set_size"] == pytest.approx(model.expected_.set_size, abs=1e-5)
@@ -353,9 +353,9 @@ def test_strangers_that_a_coverage_rejects_are_texts_of_classes_left_out_and_of_
 
 def test_models_are_told_apart_by_their_warning() -> None:
     near, far = np.random.default_rng(0).normal(size=(2, 60, 8))
-    labels, strangers = np.repeat(np.arange(3), 20), {"left_out": 9 + far, "outside": far[:0]}
+    labels, others = np.repeat(np.arange(3), 20), {"left_out": 9 + far, "outside": far[:0]}
     models = [
-        foretold(HypersphereClassifier(feature_transform="none", coverage=0.9).fit(x, y), strangers)
+        rejected(HypersphereClassifier(feature_transform="none", coverage=0.9).fit(x, y), others)
         for x, y in ((near[:2], labels[[0, 20]]), (near, labels), (near + 20 * labels[:, None], labels))
     ]
     assert [(model["too_few"], model["vacuous"]) for model in models] == [(1, 0), (0, 1), (0, 0)]
@@ -397,8 +397,8 @@ def test_the_files_of_the_releases_are_read(tmp_path: Path, monkeypatch: pytest.
     for split in ("train", "test"):
         (folder / "banking77" / f"{split}.csv").write_text('text,category\n"a, b",x\nc,y\nd,y\n')
     parts = {"train": [["a", "x"], ["b", "y"]], "val": [["c", "x"]], "test": [["d", "y"]]}
-    strangers = {"oos_val": [["e", "oos"]], "oos_test": [["f", "oos"], ["g", "oos"]], "oos_train": []}
-    (folder / "clinc150.json").write_text(json.dumps({**parts, **strangers}))
+    outside = {"oos_val": [["e", "oos"]], "oos_test": [["f", "oos"], ["g", "oos"]], "oos_train": []}
+    (folder / "clinc150.json").write_text(json.dumps({**parts, **outside}))
     hwu = load_intents("hwu64", "valid", model)
     assert (hwu.classes, hwu.train_y.tolist(), hwu.test.shape) == (["a", "b"], [1, 0], (2, 32))
     banking = load_intents("banking77", "test", model)

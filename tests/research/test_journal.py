@@ -7,7 +7,7 @@ import pytest
 
 from hyperproto.errors import ConfigError, DataError
 from research.intents import __main__ as program
-from research.intents import knowledge as study
+from research.intents import evidence as study
 from research.journal import Journal
 from tests.research.test_intents import made_up
 
@@ -42,7 +42,7 @@ def test_a_value_is_measured_once(tmp_path: Path) -> None:
 
 def test_a_study_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "load_intents", lambda *_: made_up())
-    command = ["knowledge", "--data", "hwu64", "--shots", "2", "--draws", "3", "--methods", "plain", "names", "--json"]
+    command = ["evidence", "--data", "hwu64", "--shots", "2", "--draws", "3", "--methods", "plain", "names", "--json"]
     program.main([*command, str(tmp_path / "whole.json")])
     measured, calls = study._measured, []
 
@@ -69,7 +69,7 @@ def test_a_file_of_results_is_extended_by_the_draws_that_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(program, "load_intents", lambda *_: made_up())
-    command = ["knowledge", "--data", "hwu64", "--shots", "2", "--methods", "plain", "self-training", "--json"]
+    command = ["evidence", "--data", "hwu64", "--shots", "2", "--methods", "plain", "self-training", "--json"]
     whole, file = tmp_path / "whole.json", tmp_path / "file.json"
     program.main([*command, str(whole), "--draws", "3"])
     program.main([*command, str(file), "--draws", "3", "--slow-draws", "1"])

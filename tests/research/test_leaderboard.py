@@ -121,7 +121,7 @@ def test_tune_then_train(study: leaderboard.Study, capsys: pytest.CaptureFixture
 
 
 def test_rows_of_one_method_share_a_choice(study: leaderboard.Study) -> None:
-    study.choices.parent.mkdir()
+    study.choices.parent.mkdir(parents=True)
     rows = [{"track": "cnn", "row": "hyperproto"}, {"track": "cnn", "row": "hyperproto-5shot"}]
     study.choices.write_text(json.dumps({"results": [*rows, {"track": "minilm", "row": "protonet"}]}))
     assert leaderboard.choice_of(study, "cnn", "hyperproto") == rows[0]

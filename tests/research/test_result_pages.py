@@ -54,7 +54,7 @@ def test_the_page_of_intents_shows_what_the_files_hold(tmp_path: Path) -> None:
     (tmp_path / "intents-hwu64.json").write_text(json.dumps({**content, **own, "results": [*rows, slow]}))
     [(name, text)] = intents_page.pages(tmp_path).items()
     assert name == "pools"
-    assert "## hwu64, test split: knowledge, pool `absent`\n" in text
+    assert "## hwu64, test split: evidence, pool `absent`\n" in text
     assert "1,076 texts, 2 draws (slow: 1)." in text
     assert "| a | *50.0* |\n| b, auto | *50.0* |\n| slow | *50.0* |" in text  # ties
 

@@ -1,7 +1,7 @@
-"""Accuracy with names of the classes and unlabelled texts, beside methods that know as much.
+"""Accuracy with class names and unlabelled texts, beside other methods with the same evidence.
 
-What is unlabelled, and which classes are known, are those of a pool (see `pools`). Every method sees vectors of length
-1. Constants of the other methods were searched on HWU64's valid texts, each kind of shots by itself.
+A pool (see `pools`) decides which texts are unlabelled and which classes have examples. Vectors have length 1.
+Constants of the other methods were chosen on HWU64's valid texts, for each number of shots.
 """
 
 import warnings
@@ -29,7 +29,7 @@ from research.journal import Journal, Measured
 
 NO_SHOTS = "0"
 SETFIT = "SetFit"
-SLOW = ("self-training", "label spreading", SETFIT)  # how names of methods begin that take seconds to minutes
+SLOW = ("self-training", "label spreading", SETFIT)  # prefixes of methods that take seconds to minutes
 REFERENCE = ("names + unlabelled",)
 STRENGTH = {"1": 3.0, "2": 10.0, "5": 3.0, "8": 10.0, "10": 10.0, "20": 3.0, UNEQUAL: 1.0}  # C of logistic regression
 # ... with names as examples; of 8 shots, that of 10
@@ -40,10 +40,10 @@ SELF_TRAINING_STRENGTH = 10.0
 SPREADING: dict[str, Any] = {"kernel": "knn", "n_neighbors": 30, "alpha": 0.2}
 
 Rows = NDArray[Any]
-Method = Callable[[], Any]  # gives something with `predict`, fitted
+Method = Callable[[], Any]  # returns a fitted object with `predict`
 
 
-def knowledge(
+def evidence(
     data: Intents,
     supports: Supports,
     prior_ratio: float,
@@ -56,9 +56,9 @@ def knowledge(
 ) -> dict[str, Any]:
     """Measure the methods, or `only` some, on the same supports, names and unlabelled texts.
 
-    With `probabilities` the calibration error is measured too, of methods that give any. What is in the `journal` was
-    measured before. `setfit` is an interpreter that has SetFit, which is then measured, too. Methods that take long are
-    measured on the first `slow_draws` of each kind of shots, if that is given, and compared with ours on those.
+    `probabilities`: measure the calibration error of methods with probabilities. `journal`: values measured before.
+    `setfit`: a Python interpreter with SetFit, which is then measured too. `slow_draws`: number of draws of slow
+    methods.
     """
     journal = Journal(None, {}) if journal is None else journal
     values = OverDraws("shots", "method")
@@ -70,7 +70,7 @@ def knowledge(
         now = situation(pool, data.train_y, rows, supports.index)
         x, y, true = train[now.support], now.codes(data.train_y[now.support]), now.codes(data.test_y)
         asked, true = test[true >= 0], true[true >= 0]
-        bare = np.setdiff1d(np.arange(len(now.classes)), y)  # known by name alone
+        bare = np.setdiff1d(np.arange(len(now.classes)), y)  # classes with a name only
         every = methods(x, y, names[now.classes], train[now.unlabelled], shot, prior_ratio)
         if setfit is not None:
             texts = [data.train_texts[row] for row in now.support.tolist()]
@@ -108,7 +108,7 @@ def _key(shot: str, draw: int, name: str) -> str:
 
 
 def _measured(fit: Method, asked: Rows, true: Rows, bare: Rows, probabilities: bool) -> Measured:
-    """Fit once, and classify; classes `bare` of examples, if there are others, are measured by themselves, too."""
+    """Fit and classify; also measure the classes `bare`, which have a name but no example."""
     start = perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn doubts labels of few examples each
@@ -124,14 +124,14 @@ def _measured(fit: Method, asked: Rows, true: Rows, bare: Rows, probabilities: b
 
 
 def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ratio: float) -> dict[str, Method]:
-    """All that can be fitted to such a support, by name. Labels are 0 to N - 1, and `names` (N, D) are theirs."""
+    """Return all methods for a support, by name. Labels are 0 to N - 1; `names` (N, D) are vectors of the names."""
     named = dict(enumerate(names))
 
     extended = np.concatenate([x, names]), np.concatenate([y, np.arange(len(names))])
 
-    def ours(refine: bool = False, support: tuple[Rows, Rows] = (x, y), **known: Any) -> Method:
+    def ours(refine: bool = False, support: tuple[Rows, Rows] = (x, y), **given: Any) -> Method:
         model = HypersphereClassifier(prior_ratio=prior_ratio, refine=refine)
-        return lambda: model.fit(*(support if len(support[0]) else (None, None)), **known)
+        return lambda: model.fit(*(support if len(support[0]) else (None, None)), **given)
 
     both: dict[str, Any] = {"names": named, "unlabelled": unlabelled}
     found = {
@@ -162,7 +162,7 @@ def methods(x: Rows, y: Rows, names: Rows, unlabelled: Rows, shot: str, prior_ra
 
 
 def rivals(x: Rows, y: Rows, unlabelled: Rows, strength: float, unequal: bool) -> dict[str, Method]:
-    """The other methods, by name."""
+    """Return the other methods, by name."""
     every, marked = np.concatenate([x, unlabelled]), np.concatenate([y, np.full(len(unlabelled), -1)])
 
     def logistic(c: float) -> LogisticRegression:
@@ -181,26 +181,26 @@ def rivals(x: Rows, y: Rows, unlabelled: Rows, strength: float, unequal: bool) -
 
 
 class NearestPrototype:
-    """The class whose prototype (N, D) has the largest product with a row."""
+    """Classifier by the largest product of a row with prototypes (N, D)."""
 
     def __init__(self, center: Rows) -> None:
         self.center = normalize(center)
 
     def predict(self, X: Rows) -> Rows:
-        """Labels 0 to N - 1."""
+        """Return labels 0 to N - 1."""
         best: Rows = (X @ self.center.T).argmax(axis=1)
         return best
 
 
 def prototypes(x: Rows, y: Rows) -> Rows:
-    """The mean of each class."""
+    """Return the mean of each class (N, D)."""
     member = np.eye(y.max() + 1)[y]
     found: Rows = member.T @ x / member.sum(axis=0)[:, None]
     return found
 
 
 def soft_prototypes(x: Rows, y: Rows, unlabelled: Rows, sharpness: float) -> Rows:
-    """One step of soft k-means from the class means, labelled rows staying with their class (Ren et al. 2018)."""
+    """Return prototypes after one step of soft k-means, labelled rows fixed to their class (Ren et al. 2018)."""
     center, member = prototypes(x, y), np.eye(y.max() + 1)[y]
     power = 2 * unlabelled @ center.T - (center**2).sum(axis=1)  # minus the squared distance, but for a common term
     share = np.exp(sharpness * (power - power.max(axis=1, keepdims=True)))
