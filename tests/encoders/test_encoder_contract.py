@@ -146,12 +146,12 @@ def real_positions_last(units: Units) -> Units:
 @pytest.mark.parametrize(
     ("encoder", "problem"),
     [
-        (lambda: changed(Sums, forward=after(vectors_of_places)), "depend on its place in the batch"),
+        (lambda: changed(Sums, forward=after(vectors_of_places)), "depend on its position in the batch"),
         (
             lambda: changed(Sums, forward=after(vectors_of_the_batch)),
             "item 0 has other vectors alone than",
         ),
-        (lambda: changed(Sums, forward=after(lambda u: Units.one_each(u.x + torch.rand(())))), "same batch twice"),
+        (lambda: changed(Sums, forward=after(lambda u: Units.one_each(u.x + torch.rand(())))), "the same batch"),
         (lambda: changed(Sums, forward=after(lambda u: Units.one_each(u.x[:, :2]))), r"shape \(2,\), but .* is \(3,\)"),
         (lambda: changed(Sums, forward=after(lambda u: Units.one_each(u.x.long()))), "must be of floats"),
         (lambda: changed(Sums, forward=after(lambda u: Units.one_each(u.x / 0 * 0))), "holds NaN or infinity"),
@@ -165,7 +165,7 @@ def real_positions_last(units: Units) -> Units:
         ),
         (
             lambda: changed(Sums, options_for=classmethod(lambda cls, pool: {"size": 3})),
-            r"reads \['size'\] off",
+            r"options_for returns \['size'\]",
         ),
         (lambda: changed(Sums, lengths=lambda self, prepared: np.arange(2)), "lengths must be None or one number"),
         (lambda: changed(Conv4, stages=lambda self: Conv4.stages(self)[:-1]), "stages, one after another"),

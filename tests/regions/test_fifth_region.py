@@ -123,9 +123,9 @@ class Near(Ellipsoid):
     [
         (Upside, "Upside, mode 'point': most examples are nearest to their own class"),
         (Crooked, "Crooked, mode 'bayes': linear scores are minus the measure"),
-        (Forgetful, "one example left out: measures are those of a fit to the others"),
+        (Forgetful, "leave-one-out measures are those of a fit to the other examples"),
         (Needy, "needs_examples is None, so count, mean and squares are enough"),
-        (Endless, r"Endless: modes \('last',\) are among"),
+        (Endless, r"Endless: modes \('last',\) must be some of"),
         (Near, "novelty is larger far from all classes"),
     ],
 )

@@ -202,7 +202,7 @@ def test_a_right_method_passes() -> None:
     [
         (WrongShape, "scores .*returned shape"),
         (NotANumber, "scores .*NaN"),
-        (MixesEpisodes, "alone scores otherwise than in a batch"),
+        (MixesEpisodes, "scores differently alone and in a batch"),
         (SeesQueries, "queries see each other"),
         (PrefersTheFirst, "renaming the classes"),
         (ReadsPadding, "padding of a shorter support"),
@@ -213,7 +213,7 @@ def test_a_right_method_passes() -> None:
         (Detached, "no gradient reaches the encoder"),
         (SaysFrozen, "a gradient reaches the encoder, though learns_encoder is False"),
         (Undecided, "doubt of shape"),
-        (TakesPath, r"\['path'\] are those of a decision"),
+        (TakesPath, r"\['path'\] are options of a decision"),
         (SaysSo, "unknown traits .*fast"),
         (CreatesLate, "names or shapes of parameters"),
         (Twice, "in two groups"),

@@ -320,7 +320,7 @@ class Embeddings(NearestTokens):
 
 def test_a_method_on_token_states() -> None:
     check_method(NearestTokens)
-    with pytest.raises(AssertionError, match="alone scores otherwise than in a batch"):
+    with pytest.raises(AssertionError, match="scores differently alone and in a batch"):
         check_method(ForgetsTheMask)
 
 

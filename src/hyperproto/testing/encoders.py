@@ -1,4 +1,4 @@
-"""The contract of an encoder as a function: `check_encoder` runs one on items of yours and says what does not hold."""
+"""check_encoder: the contract of an encoder as a function, on items of the caller."""
 
 from copy import deepcopy
 from typing import Any
@@ -11,20 +11,21 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.encoders.base import Encoder, Units, moved
 from hyperproto.errors import ConfigError
 
-TOLERANCE = 1e-4  # relative and absolute: other batches are added up in another order
+TOLERANCE = 1e-4  # relative and absolute: the order of sums depends on the batch
 
 
 def check_encoder(encoder: Encoder | type[Encoder], items: Any, **options: Any) -> None:
-    """Hold an encoder to its contract; raise an AssertionError that says what does not hold.
+    """Check that an encoder keeps its contract; raise an AssertionError that says what does not hold.
 
-    `encoder` is an instance, or a class that is made with `options` and with what its `options_for` reads off the data.
-    `items` are at least three items that differ (some in length, where they have one), or a `Pool` of them: sentences
-    with a label for each word come as a pool.
+    `encoder` is an instance, or a class that is built with `options` and the result of its `options_for`. `items` are
+    at least three different items (of different lengths, if they have one), or a `Pool`, as for tagged sentences.
 
-    Checked are the shapes and types of what `forward` returns; that an item's vectors depend neither on the rest of its
-    batch nor on its place in it, in eval mode; that padding is masked and zero; that `encode_all` and `encode` agree
-    with `forward`; that the weights are in `state_dict`; that gradients reach them; and that stages, where there are
-    any, compute what `forward` does.
+    These are checked:
+
+    - shapes and types of the result of `forward`; padding is masked and zero;
+    - in eval mode, the vectors of an item depend neither on the rest of its batch nor on its position;
+    - `encode_all`, `encode` and the stages, if there are any, agree with `forward`;
+    - all weights are in `state_dict`, and gradients reach them.
     """
     pool = items if isinstance(items, Pool) else Pool(items, np.zeros(len(items), np.int64), ("class",))
     if isinstance(encoder, type):
@@ -62,7 +63,7 @@ def _check_shape(encoder: Encoder) -> None:
     ragged = shape[0] == -1 and len(shape) > 1
     _require(
         all(axis > 0 for axis in shape[ragged:]),
-        f"feature_shape is {shape}; its axes are positive, but for the first of token states: (-1, C)",
+        f"feature_shape is {shape}; its axes must be positive, except the first one of token states: (-1, C)",
     )
 
 
@@ -70,13 +71,13 @@ def _check_options(encoder: Encoder, pool: Pool) -> None:
     found = type(encoder).options_for(pool)
     _require(
         set(found) == set(encoder.data_options),
-        f"options_for reads {sorted(found)} off the data, but data_options names {sorted(encoder.data_options)}",
+        f"options_for returns {sorted(found)}, but data_options names {sorted(encoder.data_options)}",
     )
     groups = encoder.param_groups()
     _require(set(groups) <= set(encoder.tables), f"param_groups are {sorted(groups)}, tables {sorted(encoder.tables)}")
     own = {id(parameter) for parameter in encoder.parameters()}
     for name, parameters in groups.items():
-        _require(all(id(p) in own for p in parameters), f"group {name!r} holds tensors that are no parameters of it")
+        _require(all(id(p) in own for p in parameters), f"group {name!r} holds tensors that are not its parameters")
 
 
 def _encoded(encoder: Encoder, prepared: Any, index: IntArray) -> Units:
@@ -114,17 +115,17 @@ def _check_units(encoder: Encoder, units: Units, count: int) -> None:
 def _check_independence(encoder: Encoder, prepared: Any, whole: Units) -> None:
     count = len(whole.offsets) - 1
     again = _encoded(encoder, prepared, np.arange(count))
-    _require(_same(whole, again, 0.0), "the same batch twice gives other vectors")
+    _require(_same(whole, again, 0.0), "the same batch gives other vectors the second time")
     backwards = np.arange(count)[::-1].copy()
     _require(
         _same(whole.of_items(backwards), _encoded(encoder, prepared, backwards)),
-        "an item's vectors depend on its place in the batch",
+        "the vectors of an item depend on its position in the batch",
     )
     for item in range(count):
         alone = np.array([item])
         _require(
             _same(whole.of_items(alone), _encoded(encoder, prepared, alone)),
-            f"item {item} has other vectors alone than among others",
+            f"item {item} has other vectors alone than in a batch",
         )
 
 
@@ -145,11 +146,11 @@ def _check_encode(encoder: Encoder, prepared: Any, whole: Units) -> None:
 
 
 def _check_state(encoder: Encoder, prepared: Any, whole: Units) -> None:
-    """Load the weights into another encoder: one made with the same options, or, where they are unknown, a copy."""
+    """Check that loaded weights give the same vectors in another encoder of the same options, or else in a copy."""
     state = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     other = deepcopy(encoder) if encoder.made_from is None else type(encoder)(**encoder.made_from[1])
     with torch.no_grad():
-        for tensor in other.state_dict().values():  # they share the memory of the weights
+        for tensor in other.state_dict().values():  # in place: these are the weights themselves
             tensor.zero_()
     other.to(encoder.device).eval().load_state_dict(state)
     again = _encoded(other, prepared, np.arange(len(whole.offsets) - 1))
@@ -175,13 +176,13 @@ def _check_gradients(encoder: Encoder, prepared: Any) -> None:
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     encoder.train()
     x = encoder(moved(encoder.collate(prepared, np.arange(len(prepared))), encoder.device)).x
-    _require(x.requires_grad, "no gradient reaches the weights in training, though some of them are to learn")
+    _require(x.requires_grad, "no gradient reaches the weights in training, though some of them are trainable")
     loss = (x * torch.linspace(-1, 1, x.numel()).view_as(x).to(x)).sum()
     gradients = torch.autograd.grad(loss, learned, allow_unused=True)
     reached = [g for g in gradients if g is not None and bool((g.to_dense() if g.is_sparse else g).any())]
     _require(len(reached) > 0, "the gradient of every weight is 0 in training")
     encoder.eval()
-    encoder.load_state_dict(before)  # running statistics moved
+    encoder.load_state_dict(before)  # running statistics have changed
 
 
 def _same(one: Units, other: Units, tolerance: float = TOLERANCE) -> bool:
@@ -191,7 +192,7 @@ def _same(one: Units, other: Units, tolerance: float = TOLERANCE) -> bool:
 
 
 def _real(units: Units) -> list[Tensor]:
-    """Each unit without its padding."""
+    """Return each unit without its padding."""
     return [x if units.mask is None else x[units.mask[row]] for row, x in enumerate(units.x)]
 
 

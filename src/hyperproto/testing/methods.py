@@ -1,10 +1,4 @@
-"""Contract suites for your own parts: `check_method`, `check_encoder` and `check_region`.
-
-    from hyperproto.testing import check_method
-    check_method(MyMethod, hidden=32)
-
-An AssertionError says what does not hold. A method is tried on a bench: a small pool, an encoder that learns, episodes.
-"""
+"""check_method: the contract of a method as a function, on a small pool with a trainable encoder."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,20 +23,20 @@ from hyperproto.registry import TRANSFORMS, keywords
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (24,), "maps": (8, 3, 3), "tokens": (-1, 8), "items": (24,)}
 LONGEST = 5  # tokens
 WAY, SHOT, QUERY, UNLABELLED = 3, 2, 4, 6
-NAME_SIZE = 384  # numbers in the vector of a name, as many as MiniLM has
+NAME_SIZE = 384  # dimensions of a class name's vector, those of MiniLM
 TOLERANCE = 1e-3
 
 
 def check_method(cls: type[Method], **options: Any) -> None:
-    """Hold a method to the contract, with these options, and to each trait of its class.
+    """Check that a method, built with these options, keeps the contract and each trait of its class.
 
-    Raise one AssertionError that names every check that failed.
+    Raise one AssertionError that lists every failed check.
     """
     failed = []
     for name, check in method_checks(cls, **options):
         try:
             check()
-        except Exception as error:  # a method may raise anything
+        except Exception as error:  # a method may raise any exception
             reason = str(error).strip().partition("\n")[0]
             failed.append(f"- {name}: {type(error).__name__}: {reason}")
     if failed:
@@ -50,7 +44,7 @@ def check_method(cls: type[Method], **options: Any) -> None:
 
 
 def method_checks(cls: type[Method], **options: Any) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the checks that apply to a class, by name: for a test each."""
+    """Yield the checks that apply to a class, with their names, for one test each."""
     yield "declared", partial(_declared, cls)
     for fit in cls.fits:
         bench = Bench(cls, {**options, "fit": fit})
@@ -67,7 +61,7 @@ def method_checks(cls: type[Method], **options: Any) -> Iterator[tuple[str, Call
 
 
 class LinearEncoder(Encoder):
-    """A linear layer that starts as the identity, on vectors reshaped to what a method reads; it learns."""
+    """Trainable linear layer, initially the identity, on vectors reshaped to the units of a method."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -75,20 +69,20 @@ class LinearEncoder(Encoder):
         self.weight = nn.Parameter(torch.eye(_size(shape)))
 
     def collate(self, prepared: Any, index: IntArray) -> Tensor:
-        """Take vectors."""
+        """Return the vectors of some items."""
         return torch.from_numpy(prepared[index])
 
     def collate_pairs(self, prepared: Any, first: IntArray, second: IntArray) -> Tensor:
-        """Multiply the vectors of each pair: those of one class are alike."""
+        """Return the product of the vectors of each pair, which is larger within a class."""
         return torch.from_numpy(prepared[first] * prepared[second])
 
     def forward(self, batch: Tensor) -> Units:
-        """Turn vectors, and give them their shape."""
+        """Apply the layer and reshape the vectors."""
         return Units.one_each((batch @ self.weight).view(-1, *self.feature_shape))
 
 
 class PictureEncoder(Encoder):
-    """A linear layer that starts as the identity, on vectors read as images of 2 x 2 pixels; it has stages."""
+    """Linear layer with stages, initially the identity, on vectors read as images of 2 x 2 pixels."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -97,31 +91,31 @@ class PictureEncoder(Encoder):
         nn.init.eye_(self.layer.weight)
 
     def collate(self, prepared: Any, index: IntArray) -> Tensor:
-        """Take vectors, as images (n, C, 2, 2)."""
+        """Return the vectors of some items as images (n, C, 2, 2)."""
         return torch.from_numpy(prepared[index]).view(len(index), -1, 2, 2)
 
     def stages(self) -> list[nn.Module]:
-        """The layer, and nothing after it."""
+        """Return two stages: the layer and the identity."""
         return [nn.Sequential(nn.Flatten(), self.layer), nn.Identity()]
 
     def forward(self, batch: Tensor) -> Units:
-        """Flatten images, and turn the vectors."""
+        """Flatten the images and apply the layer."""
         return Units.one_each(self.layer(batch.flatten(1)))
 
 
 class TokenEncoder(LinearEncoder):
-    """Token states of unequal length, with their mask: item n has 1 to LONGEST tokens, by n."""
+    """Token states of unequal length with their mask; item n has 1 + n mod LONGEST tokens."""
 
     def lengths(self, prepared: Any) -> IntArray:
-        """How many tokens each item has."""
+        """Return the number of tokens of each item."""
         return 1 + np.arange(len(prepared)) % LONGEST
 
     def collate(self, prepared: Any, index: IntArray) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Take vectors, and how long they are."""
+        """Return the vectors of some items and their numbers of tokens."""
         return super().collate(prepared, index), torch.from_numpy(self.lengths(prepared)[index])
 
     def forward(self, batch: tuple[Tensor, Tensor]) -> Units:  # type: ignore[override]
-        """Turn vectors, cut them into tokens (n, L, C), padded with zeros to the longest of the batch."""
+        """Apply the layer and split the vectors into tokens (n, L, C), padded with zeros to the longest item."""
         vectors, lengths = batch
         longest = int(lengths.max())
         real = torch.arange(longest) < lengths[:, None]  # (n, L)
@@ -130,37 +124,37 @@ class TokenEncoder(LinearEncoder):
 
 
 def _size(shape: tuple[int, ...]) -> int:
-    """How many numbers a unit has; of token states, the longest."""
+    """Return the size of a unit, for token states that of the longest."""
     return int(np.prod([LONGEST if axis == -1 else axis for axis in shape]))
 
 
 class RandomNames(NameEncoder):
-    """Names of classes as random vectors of length 1 with `size` numbers, the same for the same text."""
+    """Random unit vectors as class names, a function of the text."""
 
     def __init__(self, size: int) -> None:
         super().__init__("labels", "random")
         self.size = size
 
     def vectors(self, texts: Sequence[str]) -> Tensor:
-        """Draw a vector from a generator that the text seeds."""
+        """Draw a vector for each text, seeded by the text."""
         drawn = [np.random.default_rng(list(text.encode())).normal(size=self.size) for text in texts]
         return torch.tensor(np.array([x / np.linalg.norm(x) for x in drawn]), dtype=torch.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """What a method is tried on. Everything is seeded: the same method behaves the same every time."""
+    """A seeded pool, encoder and episodes to check a method on."""
 
     cls: type[Method]
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The units that the method reads."""
+        """Shape of the units that the method reads."""
         return SHAPES[self.cls.reads]
 
     def pool(self, shift: float = 0.0) -> Pool:
-        """Eight round classes of 30 vectors each, `shift` away from the origin."""
+        """Build a pool of eight isotropic classes with 30 vectors each, moved by `shift` along every axis."""
         random, dim = np.random.default_rng(0), _size(self.shape)
         labels = np.repeat(np.arange(8), 30)
         x = random.normal(size=(8, dim))[labels] / 2 + random.normal(size=(len(labels), dim))
@@ -168,14 +162,14 @@ class Bench:
         return Pool((x + shift).astype(np.float32), labels, names, name="bench")
 
     def features(self) -> Features:
-        """An encoder that learns, and no transform."""
+        """Build features with a trainable encoder and no transform."""
         encoder: Encoder = TokenEncoder(self.shape) if self.cls.reads == "tokens" else LinearEncoder(self.shape)
         if self.cls.trains_on_items:
             encoder = PictureEncoder(self.shape)
         return Features(encoder, FeatureTransform("none", self.shape))
 
     def build(self, **changes: Any) -> Method:
-        """Make the method as a recipe would, from the same seed every time, and show it the pool."""
+        """Build the method as a recipe would, with a fixed seed, and let it read the pool."""
         method, pool = self._made(**changes), self.pool()
         method.read_pool(pool, self._class_names(pool))
         return method
@@ -191,7 +185,7 @@ class Bench:
 
     @property
     def names(self) -> NameEncoder | None:
-        """What reads the names of the classes, for a method that needs them; as items, if it says that it knows."""
+        """Encoder of class names, for a method that needs them."""
         if not self.cls.needs_names:
             return None
         return RandomNames(_size(self.shape) if "names" in self._made().uses_evidence else NAME_SIZE)
@@ -200,7 +194,7 @@ class Bench:
         return None if self.names is None else self.names.of(pool, self.features())
 
     def ready(self, **changes: Any) -> tuple[Method, Features]:
-        """The method after its initialisation."""
+        """Return the initialised method and its features."""
         method, features = self.build(**changes), self.features()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -208,11 +202,11 @@ class Bench:
         return method, features
 
     def episodes(self, count: int = 2, way: int = WAY, shot: int | Sequence[int] = SHOT) -> list[Episode]:
-        """Draw some episodes of the pool."""
+        """Draw episodes of the pool."""
         return EpisodeSampler(self.pool(), way=way, shot=shot, query=QUERY, seed=0).draw(count)
 
     def task(self, features: Features, episodes: Sequence[Episode]) -> Task:
-        """Encode exactly what the method reads, with gradients."""
+        """Encode the episodes in the form that the method reads, with gradients."""
         pool = self.pool()
         if self.cls.reads == "items":
             named = TaskItems.of(features, pool, episodes)
@@ -227,7 +221,7 @@ class Bench:
         return with_names(task, self._class_names(pool))
 
     def scores(self, episodes: Sequence[Episode], shift: float = 0.0, pool: Pool | None = None) -> list[Tensor]:
-        """Score episodes as an evaluation does: the scores (Q, N) of each."""
+        """Return the scores (Q, N) of each episode, computed as in an evaluation."""
         method, features = self.ready()
         pool = self.pool(shift) if pool is None else pool
         encoded = (
@@ -242,29 +236,29 @@ class Bench:
 
 
 def _declared(cls: type[Method]) -> None:
-    """The class says what it is, in words that are known."""
+    """Check the class attributes."""
     assert issubclass(cls, Method), "not a subclass of hyperproto.methods.Method"
-    assert cls.__doc__, "no docstring: say what it computes, and cite the paper"
+    assert cls.__doc__, "no docstring: describe what it computes, and cite the paper"
     assert cls.traits <= TRAITS.keys(), f"unknown traits {sorted(cls.traits - TRAITS.keys())}; known: {sorted(TRAITS)}"
     assert cls.reads in get_args(Reads), f"reads = {cls.reads!r}; known: {get_args(Reads)}"
     assert cls.fits, "fits is empty; a method has at least one closed form"
     assert set(cls.transforms or ()) <= set(TRANSFORMS), f"unknown transforms {cls.transforms}; known: {TRANSFORMS}"
     taken = keywords(cls).keys() & DECISION_OPTIONS.keys()
-    assert not taken, f"options {sorted(taken)} are those of a decision; call them otherwise"
+    assert not taken, f"options {sorted(taken)} are options of a decision; rename them"
 
 
 def _scores(bench: Bench) -> None:
-    """Scores (Q, N) are finite, and those of a batch of episodes are those of each alone."""
+    """Check that scores (Q, N) are finite and do not depend on other episodes of the batch."""
     episodes = bench.episodes(3)
     together = bench.scores(episodes)
     for episode, scores in zip(episodes, together, strict=True):
         assert scores.shape == (len(episode.query), episode.way), f"scores of shape {tuple(scores.shape)}"
         assert scores.isfinite().all(), "scores are not finite"
-        _close(bench.scores([episode])[0], scores, "an episode alone scores otherwise than in a batch")
+        _close(bench.scores([episode])[0], scores, "an episode scores differently alone and in a batch")
 
 
 def _doubt(bench: Bench) -> None:
-    """A score for "none of these" has a number for each query."""
+    """Check that the score for "none of these" has one finite number a query."""
     method, features = bench.ready()
     task = bench.task(features, bench.episodes())
     with torch.no_grad():
@@ -275,7 +269,7 @@ def _doubt(bench: Bench) -> None:
 
 
 def _queries_alone(bench: Bench) -> None:
-    """A query scores the same whatever other queries there are, in whatever order."""
+    """Check that the scores of a query depend neither on the other queries nor on their order."""
     [episode] = bench.episodes(1)
     [scores] = bench.scores([episode])
     order = np.random.default_rng(0).permutation(len(episode.query))
@@ -298,7 +292,7 @@ def _any_shot(bench: Bench) -> None:
 
 
 def _unequal_shots(bench: Bench) -> None:
-    """Also beside episodes with more support, where theirs is padded."""
+    """Check unequal shots, also in a batch with episodes of more support, where the support is padded."""
     few, many = bench.episodes(1, shot=(1, 2, 4))[0], bench.episodes(1, shot=(2, 6, 3))[0]
     alone, beside = bench.scores([few])[0], bench.scores([few, many])[0]
     assert alone.isfinite().all(), "scores of unequal shots are not finite"
@@ -334,9 +328,9 @@ def _transductive(bench: Bench) -> None:
 
 
 def _gradients(bench: Bench) -> None:
-    """Each part of the loss is one finite number; gradients reach every parameter that learns, and the encoder.
+    """Check that losses are finite scalars and that gradients reach all trainable parameters.
 
-    Those of a method that says it does not train the encoder do not reach it.
+    They must reach the encoder if and only if `learns_encoder` is true.
     """
     method, features = bench.ready(learn_temperature=True)
     method.train()
@@ -356,7 +350,7 @@ def _gradients(bench: Bench) -> None:
 
 
 def _check_opponent(method: Method, task: Task) -> None:
-    """A second player has a loss of its own, which reaches all of its parameters."""
+    """Check that an opponent has a loss, and that its gradient reaches all of the opponent's parameters."""
     params = [p for group in method.param_groups().values() if group.opponent for p in group.params]
     losses = list(method.opponent_loss(task.detached()).values())
     assert bool(params) == bool(losses), "groups marked opponent and an opponent_loss go together"
@@ -367,37 +361,39 @@ def _check_opponent(method: Method, task: Task) -> None:
 
 
 def _setup(bench: Bench) -> None:
-    """Initialisation fills parameters and creates none; groups of parameters are of the method, and do not overlap."""
+    """Check that `setup` creates no parameters, and that parameter groups do not overlap."""
     made, (filled, _) = bench.build(), bench.ready()
     shapes = [{key: value.shape for key, value in each.state_dict().items()} for each in (made, filled)]
     assert shapes[0] == shapes[1], "setup changes the names or shapes of parameters"
     grouped = [p for group in filled.param_groups().values() for p in group.params]
-    assert {id(p) for p in grouped} <= {id(p) for p in filled.parameters()}, "param_groups names what is no parameter"
+    assert {id(p) for p in grouped} <= {id(p) for p in filled.parameters()}, (
+        "param_groups holds a tensor that is no parameter"
+    )
     assert len({id(p) for p in grouped}) == len(grouped), "a parameter is in two groups"
 
 
 def _state(bench: Bench) -> None:
-    """The same seed gives the same method, and a state that is stored and loaded gives the same scores and losses."""
+    """Check that the same seed, or a saved and loaded state, gives the same scores and losses."""
     (first, features), (second, _), third = bench.ready(), bench.ready(), bench.build()
     third.load_state_dict(first.state_dict())
     task = bench.task(features, bench.episodes())
     for words, other in (("from the same seed", second), ("with its state", third)):
         with torch.no_grad():
             first.eval(), other.eval()
-            assert torch.equal(first(task), other(task)), f"another {words} scores otherwise"
+            assert torch.equal(first(task), other(task)), f"another {words} has other scores"
         for key, part in _drawn_loss(first, task).items():
             assert torch.equal(part, _drawn_loss(other, task)[key]), f"another {words} has another loss"
 
 
 def _drawn_loss(method: Method, task: Task) -> dict[str, Tensor]:
-    """The loss, and whatever it draws at random, from the same random state every time."""
+    """Return the losses, computed with a fixed random seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return method.loss(task)
 
 
 def _wrong_shape(bench: Bench) -> None:
-    """Units of a shape that the method cannot read are refused by a ConfigError."""
+    """Check that units of a shape that the method cannot read raise a ConfigError."""
     for kind, shape in SHAPES.items():
         if "items" in (kind, bench.cls.reads) or kind == bench.cls.reads:
             continue

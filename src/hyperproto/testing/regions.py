@@ -1,8 +1,8 @@
-"""check_region: the contract of a region as a function, for ours and for those of third parties.
+"""check_region: the contract of a region as a function.
 
 from hyperproto.testing import check_region
 check_region(Box)                                   # NumPy
-check_region(Box, array=torch.tensor)               # torch, gradients included
+check_region(Box, array=torch.tensor)               # torch, with gradients
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ LABELS = np.array([0, 1, 2, 0, 1, 0, 0, 1, 2, 2])
 
 
 def check_region(cls: type[Region], *, array: Callable[[Any], Array] = np.asarray, tolerance: float = 1e-6) -> None:
-    """Hold a region to its contract in each of its modes; raises an AssertionError that says what should hold.
+    """Check that a region keeps its contract in each of its modes; an AssertionError says what should hold.
 
-    `array` makes the arrays that it is called with, of any library of the array API standard. Arrays that have
-    `requires_grad_`, as torch's, are asked for gradients too: they must be finite, also where examples are identical.
+    `array` converts NumPy arrays to those of another library of the array API standard. If they have
+    `requires_grad_`, as torch's have, gradients must be finite, also for identical examples.
     """
     if not cls.modes or not set(cls.modes) <= set(FIT_MODES):
-        raise AssertionError(f"{cls.__name__}: modes {cls.modes} are among {FIT_MODES}")
+        raise AssertionError(f"{cls.__name__}: modes {cls.modes} must be some of {FIT_MODES}")
     for mode in cls.modes:
         case = _Case(cls, mode, array, tolerance)
         for part in (case.shapes, case.symmetries, case.limits, case.linear, case.novelty, case.statistics):
@@ -41,7 +41,7 @@ def check_region(cls: type[Region], *, array: Callable[[Any], Array] = np.asarra
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """A support set of three classes, and queries. Each method yields what should hold and does not."""
+    """A support set of three classes with queries. Each check yields the requirements that are violated."""
 
     cls: type[Region]
     mode: str
@@ -89,7 +89,7 @@ class _Case:
         if region.extent_radius is None or (_plain(region.extent_radius) < 0).any():
             yield "a fitted region has an extent_radius (N,) of at least 0"
         elif not _plain(region.inside(self.array(self.x))).any():
-            yield "some examples lie inside a region that was fitted to them"
+            yield "some examples are inside a region that was fitted to them"
         if (self.measure(region, self.x).argmin(axis=1) != LABELS).mean() > 0.5:
             yield "most examples are nearest to their own class: lower is more likely"
 
@@ -101,7 +101,7 @@ class _Case:
             yield "renaming classes renames columns"
         padded = self.fit(np.concatenate([self.x, np.full((2, DIM), 7.0)]), np.concatenate([LABELS, [-1, -1]]))
         if not self.same(self.measure(padded), self.measured):
-            yield "a negative label is padding, which takes part in nothing"
+            yield "a negative label is padding, which changes nothing"
         batch = self.fit(np.stack([self.x, self.x[mixed] + 1]), np.stack([LABELS, LABELS[mixed]]))
         both = self.measure(batch, np.stack([self.queries, self.queries]))
         if both.shape != (2, *self.measured.shape) or not self.same(both[0], self.measured):
@@ -122,7 +122,7 @@ class _Case:
         form, queries = self.region.linear(), self.array(self.queries)
         shared = _plain(form.scores(queries)) + self.measured
         if form.curve is None and not self.same(shared, shared[:, :1]):
-            yield "linear scores are minus the measure, up to a number that all classes of a row share"
+            yield "linear scores are minus the measure, up to a constant for each query"
         for middle in (None, self.array(self.x.mean(axis=0))):
             if not self.same(self.region.linear(middle).measure(queries), self.measured):
                 yield "the measure of the linear form is the measure"
@@ -131,16 +131,16 @@ class _Case:
         mean = self.x.mean(axis=0, keepdims=True)
         far = np.asarray(unit(-mean)) if self.cls.directions else mean + 100.0
         count = self.array(np.bincount(LABELS).astype(np.float64))
-        known, queries, strange = (
+        examples, queries, outliers = (
             _plain(self.region.novelty(self.array(x), count)) for x in (self.x, self.queries, far)
         )
         if queries.shape != (len(self.queries),) or not np.isfinite(queries).all():
             yield "novelty gives finite numbers (Q,)"
-        if not strange.min() > np.median(known):
+        if not outliers.min() > np.median(examples):
             yield "novelty is larger far from all classes than at the examples"
 
     def statistics(self) -> Iterator[str]:
-        """Fits to statistics, and one example left out; NumPy, as the estimators have them."""
+        """Check fits to statistics and leave-one-out measures, in NumPy as the estimators use them."""
         x, form = self.x, ClosedForm(self.cls, self.mode)
 
         def measure(region: Any, rows: Doubles) -> Doubles:
@@ -157,11 +157,11 @@ class _Case:
         out, index = LeftOut(stats), np.arange(len(x))
         found, again = left_out_measures(out, region, form, index), measures_by_refitting(out, index, form)
         if found.shape != (len(x), WAY) or not np.isfinite(found).all():
-            yield "one example left out: finite measures (S, N)"
-        elif self.mode != "bayes" and not self.same(found, again):  # "bayes" takes what all examples estimate for given
-            yield "one example left out: measures are those of a fit to the others"
+            yield "leave-one-out measures (S, N) are finite"
+        elif self.mode != "bayes" and not self.same(found, again):  # "bayes" keeps its prior
+            yield "leave-one-out measures are those of a fit to the other examples"
         elif np.abs(found - again).mean() > np.abs(measure(region, x) - again).mean() + self.tolerance:
-            yield "one example left out: measures come nearer to those of a fit to the others"
+            yield "leave-one-out measures are closer to a fit to the other examples than plain measures"
 
     def gradients(self) -> Iterator[str]:
         for name, x in (("", self.x), ("identical examples: ", np.ones_like(self.x)), ("queries at centres: ", self.x)):
