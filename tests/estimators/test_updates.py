@@ -208,7 +208,7 @@ def test_without_examples_what_needs_them_says_so() -> None:
         model.predict_proba(x)
     with pytest.raises(ConfigError, match="needs the examples themselves; fit again with store_support=True"):
         model.diagnose()
-    with pytest.raises(DataError, match="more examples of a class would be taken away than it has"):
+    with pytest.raises(DataError, match="more examples of a class would be removed than it has"):
         model.forget(np.repeat(x[y == "b"], 2, axis=0), ["b", "b"])
     cone = HypersphereClassifier(region="cone", fit_mode="unbiased", store_support=False).fit(x, y)
     with pytest.raises(ConfigError, match="needs the examples themselves"):

@@ -71,7 +71,7 @@ def test_the_classifier_takes_it(transform: str) -> None:
 def test_the_classifier_says_what_it_cannot_do_with_it(tmp_path: Any) -> None:
     x, y = blobs()
     model = HypersphereClassifier(region="ellipsoid", fit_mode="point", feature_transform="none")
-    with pytest.raises(ConfigError, match="but the region Ellipsoid is fitted to them; use a region that lives"):
+    with pytest.raises(ConfigError, match="but the region Ellipsoid is fitted to them; use a region of statistics"):
         model.set_params(store_support=False).fit(x, y)
     with pytest.raises(ConfigError, match=r"the region 'ellipsoid' is not linear in x.*fit with region='sphere'"):
         model.set_params(store_support=True).fit(x, y).export_onnx(tmp_path / "model.onnx")

@@ -85,7 +85,7 @@ def test_nothing_is_left_of_a_class_that_loses_everything(rng: np.random.Generat
 
 def test_more_than_there_is_cannot_be_taken_away(rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(4, 3)), np.array([0, 0, 1, 1])
-    with pytest.raises(DataError, match="more examples of a class would be taken away than it has; check their labels"):
+    with pytest.raises(DataError, match="more examples of a class would be removed than it has; check their labels"):
         Moments.of(x[:2], y[:2], 2).without(Moments.of(x, y, 2))
     with pytest.raises(DataError, match=r"a weight is negative; .* use 0 or more"):
         Moments.of(x, y, 2, np.array([1.0, 1.0, -1.0, 1.0]))
@@ -153,7 +153,7 @@ def test_cones_live_on_statistics_but_for_their_extent(rng: np.random.Generator,
 )
 def test_what_needs_the_examples_says_so(rng: np.random.Generator, region: Any, options: dict[str, Any]) -> None:
     moments = Moments.of(rng.normal(size=(4, 3)), np.array([0, 0, 1, 1]), 2)
-    with pytest.raises(ConfigError, match=r"needs the examples themselves.*use a mode that lives on statistics"):
+    with pytest.raises(ConfigError, match=r"needs the examples themselves.*use a mode that needs statistics only"):
         REGIONS[region].from_statistics(moments, **options)
 
 

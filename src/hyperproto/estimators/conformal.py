@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from hyperproto.estimators.temperature import evenly_spaced, sampled_measures
-from hyperproto.regions.arrays import Doubles, Indices
+from hyperproto.regions.arrays import Doubles, Indices, sum_by_label
 from hyperproto.regions.base import ClosedForm, Region
 from hyperproto.regions.left_out import LeftOut
-from hyperproto.regions.statistics import Statistics, class_scatter, pooled_scatter, shrunk_scatter, sum_by_label
+from hyperproto.regions.statistics import Statistics, class_scatter, pooled_scatter, shrunk_scatter
 
 BLOCK = 1 << 18  # scores in memory at once
 VACUOUS = 0.05  # a coverage is vacuous if it rejects at most this share of out-of-class items, or half of 1 - coverage

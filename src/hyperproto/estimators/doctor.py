@@ -22,9 +22,9 @@ from hyperproto.errors import ConfigError
 from hyperproto.estimators.conformal import class_scales
 from hyperproto.estimators.model import Model, blocks
 from hyperproto.estimators.neighbours import nearest_others
-from hyperproto.regions.arrays import Doubles, Indices, row_squares
+from hyperproto.regions.arrays import Doubles, Indices, covering_radii, row_squares, sum_by_label
 from hyperproto.regions.left_out import left_out_measures
-from hyperproto.regions.statistics import FlatStatistics, covering_radii, moments_of, sum_by_label
+from hyperproto.regions.statistics import FlatStatistics, moments_of
 from hyperproto.reports.tables import TextTable, folded
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused

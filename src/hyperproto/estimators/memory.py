@@ -28,8 +28,8 @@ from hyperproto.estimators.batches import Batch
 from hyperproto.estimators.inputs import check_range
 from hyperproto.estimators.labels import label_array, sort_order
 from hyperproto.estimators.side import SideInformation, SideSnapshot
-from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices, shortest_plain
-from hyperproto.regions.statistics import Moments, means_of, moments_of, squares_about
+from hyperproto.regions.arrays import SHORTEST, Doubles, Floats, Indices, means_of, shortest_plain, squares_about
+from hyperproto.regions.statistics import Moments, moments_of
 
 LEAST = 1e-9  # a weight below this is none
 

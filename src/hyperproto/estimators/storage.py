@@ -28,8 +28,8 @@ from hyperproto.estimators.labels import LABEL_TYPES
 from hyperproto.estimators.memory import Memory
 from hyperproto.estimators.side import Learned
 from hyperproto.files import atomic_write, json_checksum, lock, read_bytes, read_json
-from hyperproto.regions.arrays import SHORTEST
-from hyperproto.regions.statistics import moments_of, sum_by_label
+from hyperproto.regions.arrays import SHORTEST, sum_by_label
+from hyperproto.regions.statistics import moments_of
 
 FORMAT = "hyperproto-estimator/1"
 SIDE_FORMAT = "hyperproto-estimator/2"  # with names of classes or unlabelled rows

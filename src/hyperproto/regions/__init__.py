@@ -1,11 +1,11 @@
-"""What a class is: a point, a sphere, a cone or a Gaussian, on the arrays of any library.
+"""Classes as regions of embedding space: points, spheres, cones and Gaussians, on arrays of any library.
 
     sphere = Sphere.fit(support, labels, way=5)      # support (..., S, D), labels (..., S)
     sphere.measure(queries).argmin(-1)               # (..., Q, N), lower is more likely
-    sphere.inside(queries)                           # nearer to a centre than an example of the class typically is
+    sphere.inside(queries)                           # (..., Q, N), closer to a centre than a typical example
 
-Everything here is a pure function of arrays of the array API standard: NumPy arrays need no torch, and torch tensors
-carry gradients.
+All functions are pure and written against the array API standard: NumPy arrays need no torch, and torch tensors carry
+gradients.
 """
 
 from hyperproto.regions.arrays import Array

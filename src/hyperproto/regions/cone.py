@@ -1,4 +1,4 @@
-"""A class is a cone around a direction: the angular variant of the paper (section 3.3), and an unbiased cosine."""
+"""Classes as cones about a direction: the angular variant of the paper (section 3.3), and an unbiased cosine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,9 +22,9 @@ from hyperproto.regions.statistics import (
     with_examples,
 )
 
-TIE = 1e-3  # how much an angle inside a cone weighs when ties are broken: small beside 1, large beside rounding
-MEANS_OF = ("unit", "raw")  # what the direction of a cone is the mean of
-LEAST_CONCENTRATION = 0.01  # rho^2 is never taken for less: directions this random say nothing of their mean
+TIE = 1e-3  # weight of an angle inside a cone in breaking ties: small beside 1, large beside rounding
+MEANS_OF = ("unit", "raw")  # vectors whose mean is the direction of a cone
+LEAST_CONCENTRATION = 0.01  # lower bound of rho^2, where directions are nearly uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +45,18 @@ class Cone(Region):
     gain: Array = None  # (..., N)
 
     def __post_init__(self) -> None:
-        """A cone built without an angle is a direction."""
+        """Set the angles to 0 if none are given."""
         self._fill("bias_radius")
 
     @classmethod
     def fit(cls, support: Array, labels: Array, way: int, *, mode: str = "unbiased", mean_of: str = "unit") -> Self:
         """Estimate directions and angles; the centre is the mean of unit vectors, zbar, scaled to length 1.
 
-        `mean_of="raw"` takes the direction of the mean of the vectors as they come, in which long ones count for more.
+        `mean_of="raw"` takes the direction of the mean of vectors of any length, in which long ones count for more.
 
-        - "unbiased": M = -u . zbar / rho. Unit vectors scatter, so zbar is rho < 1 times the true direction on average,
-          and the cosine too small by that factor. rho^2 = (K ||zbar||^2 - 1) / (K - 1), which is 1 less the scatter of
-          the unit vectors; at least LEAST_CONCENTRATION. A class of one example takes the pooled rho, 1 if all are.
+        - "unbiased": M = -u . zbar / rho. Unit vectors scatter, so E[zbar] is rho < 1 times the true direction, and the
+          cosine is too small by that factor. rho^2 = (K ||zbar||^2 - 1) / (K - 1), 1 minus the scatter of the unit
+          vectors; at least LEAST_CONCENTRATION. A class of one example takes the pooled rho; 1 if all are such.
         - "paper": eps_n = mean angle of the support to its centre.
         - "point": M = -cos(theta).
 
@@ -97,19 +97,19 @@ class Cone(Region):
 
     @classmethod
     def needs_examples(cls, mode: str, **options: Any) -> str | None:
-        """A mean angle needs them."""
+        """Say that a mean angle needs the examples."""
         return MEAN_DISTANCE if mode == "paper" else None
 
     def measure(self, x: Array, break_ties: bool = False) -> Array:
-        """Minus the cosine of the angle to the border of the cone; -1 inside.
+        """Return minus the cosine of the angle to the border of the cone (..., Q, N); -1 inside.
 
-        With `break_ties`, a point inside several cones belongs to the one where theta - |eps| is least: the measure
-        goes on falling below -1, slowly, and so stays below that of any cone the point is outside of.
+        With `break_ties` the measure falls slowly below -1 inside a cone, so that a point inside several cones belongs
+        to the one where theta - |eps| is least.
         """
         return self.measure_at(self._cosine(x), break_ties)
 
     def measure_at(self, cosine: Array, break_ties: bool = False) -> Array:
-        """The measure at cosines of theta (..., Q, N)."""
+        """Return the measure at cosines of theta (..., Q, N)."""
         if self.gain is not None:
             return -self.gain[..., None, :] * cosine
         xp = array_namespace(cosine)
@@ -119,23 +119,23 @@ class Cone(Region):
         return xp.where(deep >= 0, -xp.cos(theta - eps), TIE * deep - 1 if break_ties else -1.0)
 
     def distance(self, x: Array) -> Array:
-        """The angle of x and z_n."""
+        """Return the angle of x and z_n (..., Q, N)."""
         return arccos(self._cosine(x))
 
     @property
     def is_linear(self) -> bool:
-        """Without an angle it is, for unit vectors."""
+        """Whether the measure is linear in unit vectors: true without angles."""
         return self.gain is not None
 
     def linear(self, middle: Array = None) -> LinearForm:
-        """x @ weights = -M(x) for x of length 1, if the centres have length 1 as well, as fitted ones do."""
+        """Return weights with x @ weights = -M(x) for x of length 1; centres must have length 1, as fitted ones do."""
         if self.gain is None:
             raise ConfigError("the measure of cones of mode 'paper' is not linear in x; use `measure`")
         weights = (self.gain[..., None] * self.center).mT
         return LinearForm(weights, array_namespace(weights).zeros_like(self.gain), squared=False)
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
-        """Directions and angles without each example; the paper's angle, if `fair`, is that of the whole class."""
+        """Measure each example to cones without it; if `fair`, the paper's angle is that of the whole class."""
         stats, at, own = out.stats, np.arange(len(index)), out.own(index)
         fair = fair and form.mode in ("paper", "point")
         cosine = stats.rows[index] @ self.center.T
@@ -156,9 +156,9 @@ class Cone(Region):
 
 
 def angles(stats: ExampleStatistics, center: Array) -> Array:
-    """Angle of each unit vector (..., S) to the direction of its class; exactly 0 for the only example of a class.
+    """Return the angle of each unit vector (..., S) to the direction of its class; 0 for the only one of a class.
 
-    By chords, sin(theta / 2) = ||u - z|| / 2: exact near 0, where the cosine is blind.
+    By chords, sin(theta / 2) = ||u - z|| / 2, which is exact near 0, where the cosine loses all digits.
     """
     xp = array_namespace(center)
     chord = xp.linalg.vector_norm(stats.residual + stats.spread(stats.mean - center), axis=-1)
@@ -168,7 +168,7 @@ def angles(stats: ExampleStatistics, center: Array) -> Array:
 
 
 def _cosine_gain(out: LeftOut, index: Indices) -> Doubles:
-    """How much smaller the cosine with a mean direction of one example less is: it goes by the length of the mean."""
+    """Return the ratio (B,) of E||mean of K - 1 unit vectors|| to that of K, by which the cosine is smaller."""
     stats = out.stats
     rho2 = max(1 - float(pooled_scatter(stats.squares, stats.count)), LEAST_CONCENTRATION)
     short, whole = (rho2 + (1 - rho2) / count for count in (out.rest[index], stats.count[out.own(index)]))
@@ -177,7 +177,7 @@ def _cosine_gain(out: LeftOut, index: Indices) -> Doubles:
 
 
 def _angles_of_others(out: LeftOut, index: Indices, members: Indices) -> Doubles:
-    """Angle of each member of a class to its direction without each of `index` (B, K)."""
+    """Return the angle of each member of a class to its direction without each of `index` (B, K)."""
     means = out.means(index)
     length = np.linalg.norm(means, axis=1, keepdims=True)
     cosine = (means / np.where(length > 0, length, 1.0)) @ out.stats.rows[members].T
@@ -186,9 +186,9 @@ def _angles_of_others(out: LeftOut, index: Indices, members: Indices) -> Doubles
 
 
 def cone_overlap_loss(center: Array, radius: Array, own_pair: bool = False) -> Array:
-    """L_dis = 1/N sum over ordered pairs i != j of max(|eps_i| + |eps_j| - theta(z_i, z_j), 0): (...).
+    """Return L_dis (...) = 1/N sum over ordered pairs i != j of max(|eps_i| + |eps_j| - theta(z_i, z_j), 0).
 
-    The pair i = j always adds 2 |eps_i|, for every class, however far from all others: only with `own_pair`.
+    The pair i = j adds 2 |eps_i| for every class, wherever it lies, and is counted only with `own_pair`.
     """
     xp = array_namespace(center, radius)
     direction = unit(center)

@@ -1,4 +1,4 @@
-"""A class is a round Gaussian: the paper's probabilistic variant (section 3.3), and its unbiased log likelihood."""
+"""Classes as isotropic Gaussians: the paper's probabilistic variant (section 3.3), and an unbiased log likelihood."""
 
 import math
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from hyperproto.regions.base import ClosedForm, LinearForm, Region, check_mode
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import ClassStatistics, Statistics, class_scatter, extent_radius, pooled_scatter
 
-SIGMA_FLOOR = 1e-6  # of a stored sigma, which training may carry through 0
+SIGMA_FLOOR = 1e-6  # of a stored sigma, which may pass through 0 in training
 VARIANCE_FLOOR = 0.01  # of a class's fitted variance, in units of the pooled one
-LEAST_DOF = 3.0  # of the factor (nu - 2) / nu, which is not positive below
+LEAST_DOF = 3.0  # of the factor (nu - 2) / nu, which is positive only above 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Gaussian(Region):
     """Gaussians N(z_n, sigma_n^2 I).
 
     M(x) = shrink_n ||x - z_n||^2 / (2 sigma_n^2) + D log|sigma_n| + D/2 log 2 pi - eps_n. In the paper shrink = 1 and
-    eps = 0, which is minus the log likelihood. A sigma of either sign counts by its size, at least SIGMA_FLOOR.
+    eps = 0: minus the log likelihood. sigma counts by its absolute value, at least SIGMA_FLOOR.
     """
 
     modes: ClassVar[tuple[str, ...]] = ("unbiased", "paper")
@@ -34,7 +34,7 @@ class Gaussian(Region):
     shrink: Array = None  # (..., N)
 
     def __post_init__(self) -> None:
-        """A Gaussian built from centre and sigma measures as the paper does."""
+        """Measure as the paper does, if built from centre and sigma."""
         self._fill("bias_radius")
         self._fill("shrink", 1.0)
 
@@ -46,16 +46,16 @@ class Gaussian(Region):
           shrink = (nu - 2) / nu undoes E[1 / s2], eps = D/(2K) - D/2 [log(nu/2) - psi(nu/2)] the noise of z and log s2.
         - "paper": sigma^2 = mean ||x - z||^2 / D (`sigma` = "ml"), or eq. 3 to the letter, without the D ("eq3").
 
-        Where the support says too little: a class of one example takes the pooled variance (and its nu); no class takes
-        less than VARIANCE_FLOOR of the pooled variance, as identical examples would; if no examples differ at all, then
-        sigma = 1, shrink = 1 and eps = 0; where nu <= 2, shrink is that of nu = LEAST_DOF.
+        Limits: a class of one example takes the pooled variance (and its nu); the variance of a class is at least
+        VARIANCE_FLOOR times the pooled one, also for identical examples; if no examples differ at all, sigma = 1,
+        shrink = 1 and eps = 0; where nu <= 2, shrink is that of nu = LEAST_DOF.
         """
         check_mode(cls, mode)  # before the support is looked at
         return cls.from_statistics(ClassStatistics.of(support, labels, way), mode=mode, sigma=sigma)
 
     @classmethod
     def from_statistics(cls, stats: Statistics, *, mode: str = "unbiased", sigma: str = "ml") -> Self:
-        """Estimate centres and sigmas, as `fit` does; no mode needs the examples."""
+        """Estimate centres and sigmas, as `fit` does."""
         check_mode(cls, mode)
         if sigma not in ("ml", "eq3"):
             raise ConfigError(unknown_name("reading of sigma", sigma, ("ml", "eq3")))
@@ -85,20 +85,20 @@ class Gaussian(Region):
 
     @classmethod
     def needs_examples(cls, mode: str, **options: Any) -> str | None:
-        """Count, mean and squares are enough."""
+        """Return None: count, mean and squares are enough."""
         return None
 
     def measure(self, x: Array) -> Array:
-        """Minus the log likelihood (in mode "unbiased": an estimate of it that is right on average)."""
+        """Return minus the log likelihood (..., Q, N); in mode "unbiased", an unbiased estimate of it."""
         return self.measure_at(squared_distance(x, self.center))
 
     def measure_at(self, distance2: Array) -> Array:
-        """The measure at squared distances (..., Q, N)."""
+        """Return the measure at squared distances (..., Q, N)."""
         slope, constant = self.slope_and_constant()
         return slope[..., None, :] * distance2 + constant[..., None, :]
 
     def slope_and_constant(self) -> tuple[Array, Array]:
-        """M = slope_n ||x - z_n||^2 + constant_n, each (..., N)."""
+        """Return slope and constant (..., N) of M = slope_n ||x - z_n||^2 + constant_n."""
         xp = array_namespace(self.center)
         dim = self.center.shape[-1]
         sigma = at_least(xp.abs(self.sigma), SIGMA_FLOOR)
@@ -106,22 +106,22 @@ class Gaussian(Region):
         return slope, dim * xp.log(sigma) + dim / 2 * math.log(2 * math.pi) - self.bias_radius
 
     def distance(self, x: Array) -> Array:
-        """||x - z_n||."""
+        """Return ||x - z_n|| (..., Q, N)."""
         return root(squared_distance(x, self.center))
 
     @property
     def is_linear(self) -> bool:
-        """Up to slope_n ||x - middle||^2."""
+        """Whether the measure is linear in x: true, up to slope_n ||x - middle||^2."""
         return True
 
     def linear(self, middle: Array = None) -> LinearForm:
-        """x @ weights + bias - curve ||x - middle||^2 = -M(x)."""
+        """Return weights, bias and curve with x @ weights + bias - curve ||x - middle||^2 = -M(x)."""
         slope, constant = self.slope_and_constant()
         plain = LinearForm.of_distances(self.center, middle=middle)
         return LinearForm(plain.weights * slope[..., None, :], plain.bias * slope - constant, middle, curve=slope)
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
-        """Fit again to count and squares without each example; they have one axis more."""
+        """Fit again to count and squares without each example, all at once along a leading axis."""
         met: Any = form.fit(out.statistics(index))
         place = out.squared_distances(index, fair and form.mode == "paper")
         measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
@@ -129,7 +129,7 @@ class Gaussian(Region):
 
 
 def mean_square(stats: Statistics) -> Array:
-    """Mean ||x - z||^2 of each class (..., N); pooled over the classes of several examples for a class of one."""
+    """Return mean ||x - z||^2 of each class (..., N); a class of one example takes the pooled one of the others."""
     xp = array_namespace(stats.count)
     several = xp.where(stats.count > 1, stats.count, 0.0)
     pooled = xp.sum(stats.squares, axis=-1, keepdims=True) / at_least(xp.sum(several, axis=-1, keepdims=True), 1.0)
@@ -138,7 +138,7 @@ def mean_square(stats: Statistics) -> Array:
 
 
 def digamma(x: Array) -> Array:
-    """psi(x) for x > 0: psi(x) = psi(x + 1) - 1/x up to x >= 8, then the asymptotic series, to about 1e-12."""
+    """Return psi(x) for x > 0: psi(x) = psi(x + 1) - 1/x up to x >= 8, then the asymptotic series, to about 1e-12."""
     xp = array_namespace(x)
     below = xp.zeros_like(x)
     for _ in range(8):

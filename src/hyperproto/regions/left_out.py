@@ -1,10 +1,10 @@
-"""Every example judged as if it had not been there, in closed form: what all regions share. NumPy only.
+"""Leave-one-out in closed form: each example measured by a fit without it. NumPy only.
 
-Taking one example away moves only the mean of its own class, and by a known step: with residual r = x - z of one of K
-examples the mean becomes z - r / (K - 1), the distance of x to it K / (K - 1) ||r||, and the squares lose
-K / (K - 1) ||r||^2. What that changes for a region stands in the region's `left_out`.
+Leaving out one of K examples, with residual r = x - z, moves only the mean of its own class: to z - r / (K - 1). The
+distance of x to it becomes K / (K - 1) ||r||, and the squares lose K / (K - 1) ||r||^2. Each region derives the rest in
+its method `left_out`.
 
-An example of weight w counts as w examples, so what is taken away is one of them (all of it, if w < 1).
+An example of weight w counts as w examples, of which one is left out (all of it, if w < 1).
 """
 
 from collections.abc import Callable
@@ -21,64 +21,64 @@ from hyperproto.regions.statistics import FlatStatistics, Moments, moments_of, p
 if TYPE_CHECKING:
     from hyperproto.regions.base import ClosedForm, Region
 
-LEAST = 1e-9  # a class of fewer examples than this is empty
+LEAST = 1e-9  # number of examples below which a class is empty
 BLOCK = 1 << 20  # numbers of one array, or pairs of examples, in memory at once
-LEAST_ROWS = 32  # examples at a time, however many classes there are
-FOLDS = 5  # where leaving out one example means fitting anew, and that is not fast
+LEAST_ROWS = 32  # examples of a block at least, whatever the number of classes
+FOLDS = 5  # for regions without a closed form of leave-one-out
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Each example (S,) against the rest of its class."""
+    """Statistics of each example (S,) and of the rest of its class."""
 
     stats: FlatStatistics
 
     @cached_property
     def taken(self) -> Doubles:
-        """How many examples are taken away with each: one."""
+        """Weight removed with each example, min(w, 1)."""
         return np.minimum(self.stats.weights, 1.0)
 
     @cached_property
     def rest(self) -> Doubles:
-        """How many examples its class has left."""
+        """Weight of the rest of its class."""
         return self.stats.count[self.stats.labels] - self.taken
 
     @cached_property
     def has_siblings(self) -> NDArray[np.bool_]:
-        """Whether there are any left; nothing can be said of an example that is alone in its class."""
+        """Whether its class has other examples; without them there is no leave-one-out."""
         return self.rest > LEAST
 
     @cached_property
     def step(self) -> Doubles:
-        """How far the mean moves, in units of -r."""
+        """Step of the class mean, in units of -r."""
         return np.divide(self.taken, self.rest, where=self.has_siblings, out=np.zeros_like(self.rest))
 
     @cached_property
     def distance2(self) -> Doubles:
-        """||x - mean of the others||^2."""
+        """Squared distance to the mean of the others."""
         return (1 + self.step) ** 2 * self.stats.lengths
 
     @cached_property
     def squares(self) -> Doubles:
-        """Sum of squares of the others about their mean; exactly 0 of a single one."""
+        """Sum of squares of the others about their mean; exactly 0 of one other."""
         loss = self.taken * (1 + self.step) * self.stats.lengths
         left = np.maximum(self.stats.squares[self.stats.labels] - loss, 0.0)
         return np.where(self.rest > 1 + LEAST, left, 0.0)
 
     @cached_property
     def content_order(self) -> Indices:
-        """All examples (S,) by class, then by what they hold."""
+        """Order of all examples (S,) by class, then by content."""
         return content_order(self.stats.rows, self.stats.labels, self.stats.weights)
 
     @cached_property
     def _means_from_middle(self) -> tuple[Doubles, Doubles, Doubles]:
-        """The middle of the means (D,), the means from there (N, D), and their squares (N,)."""
+        """Mean of the class means (D,), class means minus it (N, D), and their squares (N,)."""
         middle = self.stats.mean.mean(axis=0)
         away = self.stats.mean - middle
         return middle, away, row_squares(away)
 
     def kept(self, name: str, source: object, make: Callable[[], Any]) -> Any:
-        """What `make` gives for `source`, such as a fitted map: made once, not for each block of examples."""
+        """Return `make()`, cached under `name` as long as `source` is the same object."""
         found = self._kept.get(name)
         if found is None or found[0] is not source:
             found = self._kept[name] = source, make()
@@ -89,23 +89,23 @@ class LeftOut:
         return {}
 
     def own(self, index: Indices) -> Indices:
-        """The class of each of `index`."""
+        """Return the class of each of `index` (B,)."""
         return self.stats.labels[index]
 
     def means(self, index: Indices) -> Doubles:
-        """The mean of the others in the class of each of `index` (B, D)."""
+        """Return the mean of the others in the class of each of `index` (B, D)."""
         return self.stats.mean[self.own(index)] - self.step[index, None] * self.stats.residual[index]
 
     def with_own(self, values: Doubles, index: Indices, own: Doubles) -> Doubles:
-        """Values of the classes (N,) for each of `index`, but in its own class `own` (B,): (B, N)."""
+        """Return the values of the classes (N,) for each of `index`, with `own` (B,) in its own class: (B, N)."""
         each: Doubles = np.tile(values, (len(index), 1))
         each[np.arange(len(index)), self.own(index)] = own
         return each
 
     def squared_distances(self, index: Indices, fair: bool) -> Doubles:
-        """||x - mean||^2 of each of `index` and each class, its own without it (B, N).
+        """Return ||x - mean||^2 of each of `index` and each class, its own without it (B, N).
 
-        A mean of one example less is farther on average, by v / (K - 1) - v / K; if `fair`, that is taken off.
+        The expected distance to a mean of K - 1 examples is larger by v / (K - 1) - v / K; if `fair`, minus that.
         """
         stats, at, own = self.stats, np.arange(len(index)), self.own(index)
         middle, away, squares = self._means_from_middle
@@ -118,7 +118,7 @@ class LeftOut:
         return place
 
     def statistics(self, index: Indices) -> Moments:
-        """What each of `index` meets: count and squares (B, N) without it; the means are everyone's."""
+        """Return count and squares (B, N) without each of `index`, beside the means of all examples."""
         stats = self.stats
         return _Without(
             self.with_own(stats.count, index, self.rest[index]),
@@ -128,10 +128,10 @@ class LeftOut:
         )
 
     def mean_of_others(self, index: Indices, away: Callable[["LeftOut", Indices, Indices], Doubles]) -> Doubles:
-        """The mean over the others of their distances to their own centre, for each of `index`; no statistic knows it.
+        """Return for each of `index` the mean distance of the others of its class to their centre (B,).
 
-        `away(self, index, members)` gives the distances (B, K) of the members of one class to their centre without
-        each of `index`.
+        `away(self, index, members)` returns the distances (B, K) of the members of one class to their centre without
+        each of `index`. No statistic determines this mean.
         """
         stats = self.stats
         labels = stats.labels[index]
@@ -153,11 +153,11 @@ class LeftOut:
 def left_out_measures(
     out: LeftOut, region: "Region", form: "ClosedForm", index: Indices, fair: bool = False
 ) -> Doubles:
-    """The measure of the examples `index` to every class (len(index), N), each left out of its own.
+    """Return the measure of the examples `index` to every class (len(index), N), each left out of its own.
 
-    `region` was fitted to all of them, by `form`. Its own class is then one example short, and the modes "point" and
-    "paper" take a class for the farther the fewer examples it has. If `fair`, what that adds on average is taken off,
-    and the radius of eq. 3 is that of the whole class.
+    `region` was fitted to all of them, by `form`. Without the example its class has K - 1 others, and in the modes
+    "point" and "paper" the expected measure is larger for fewer examples. If `fair`, that difference is subtracted, and
+    the radius of eq. 3 is that of the whole class.
     """
     if not len(index):
         return np.empty((0, len(out.stats.count)))
@@ -167,7 +167,7 @@ def left_out_measures(
 
 
 def measures_by_refitting(out: LeftOut, index: Indices, form: "ClosedForm") -> Doubles:
-    """The measure of the examples `index` to every class (B, N): for each, a fit to all others. Right, and slow."""
+    """Return the measure of the examples `index` to every class (B, N), by a new fit for each. Exact, and slow."""
     stats, found = out.stats, []
     for example in index:
         weights = stats.weights.copy()
@@ -182,7 +182,7 @@ def measures_by_refitting(out: LeftOut, index: Indices, form: "ClosedForm") -> D
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """Linear heads, each fitted without the examples of one fold, for regions that no closed form leaves one out of."""
+    """Linear heads, each fitted without the examples of one fold, where leave-one-out has no closed form."""
 
     fold: Indices  # (S,) of each example
     weights: Doubles  # (FOLDS, D, N)
@@ -192,8 +192,8 @@ class Folds:
     def fit(cls, stats: FlatStatistics, form: "ClosedForm") -> "Folds":
         """Fit `form`, whose region must be linear, to all examples but those of each fold.
 
-        The examples of a class go to the folds in turn, in an order that follows from what they hold, so that a class
-        loses about one in FOLDS of them, and one that has two never loses both.
+        The examples of a class go to the folds in turn, ordered by content, so that a class loses about one in FOLDS of
+        them, and a class of two never loses both.
         """
         fold, forms = _folds(stats), []
         for each in range(FOLDS):
@@ -203,7 +203,7 @@ class Folds:
         return cls(fold, np.stack([form.weights for form in forms]), np.stack([form.bias for form in forms]))
 
     def measures(self, rows: Floats, index: Indices) -> Doubles:
-        """The measure of the examples `index` to every class (B, N), up to a number that all classes share."""
+        """Return the measure of the examples `index` to every class (B, N), up to a number that all classes share."""
         measures = np.empty((len(index), self.bias.shape[1]))
         for each in np.unique(self.fold[index]):
             here = self.fold[index] == each
@@ -212,9 +212,9 @@ class Folds:
 
 
 def _folds(stats: FlatStatistics) -> Indices:
-    """Return the fold of each example (S,). It follows from what the examples hold, not from their order.
+    """Return the fold of each example (S,), which depends on the content of the examples, not on their order.
 
-    Classes take turns in the order of their first examples, so that those of few examples do not share a fold.
+    Classes start at different folds, in the order of their first examples, so that small classes are spread over folds.
     """
     order = content_order(stats.rows, stats.labels, stats.weights)
     labels = stats.labels[order]
@@ -227,14 +227,14 @@ def _folds(stats: FlatStatistics) -> Indices:
 
 
 def content_order(rows: Floats, labels: Indices, weights: Doubles) -> Indices:
-    """Order examples (S,) by class, then by what they hold: along a fixed direction, then by weight."""
+    """Order examples (S,) by class, then by content: along a fixed direction, then by weight."""
     return np.lexsort((weights, projection(rows), labels))
 
 
 def projection(rows: Floats) -> Doubles:
-    """Return the place of each row (S,) along a fixed direction, on which rows that differ hardly ever coincide.
+    """Return the product of each row (S,) with a fixed direction, in which different rows hardly ever coincide.
 
-    Rounding moves it by rounding only, so that an order by it holds where that by a hash of the bytes would not.
+    Unlike a hash of the bytes, it changes by rounding only if the row does, so that an order by it is stable.
     """
     found: Doubles = np.vecdot(rows, np.sin(np.arange(1.0, rows.shape[1] + 1) ** 2))
     return found
@@ -242,11 +242,11 @@ def projection(rows: Floats) -> Doubles:
 
 @dataclass(frozen=True, eq=False)
 class _Without(Moments):
-    """Statistics that differ from example to example: count, squares and lengths (B, N); the means are everyone's."""
+    """Statistics without each of B examples: count, squares and lengths (B, N), beside the means of all examples."""
 
     lengths: Doubles
 
     @property
     def length(self) -> Doubles:
-        """||mean|| of each class (B, N)."""
+        """Length of the mean of each class (B, N)."""
         return self.lengths

@@ -1,4 +1,4 @@
-"""A class is a hypersphere B(z, eps): eq. 1-3 of the paper, and what replaces its closed form."""
+"""Classes as hyperspheres B(z, eps): eq. 1-3 of the paper, and better closed forms."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -31,7 +31,7 @@ from hyperproto.regions.statistics import (
 )
 from hyperproto.regions.whitening import Whitening
 
-RADIUS_DISTANCES = ("squared", "plain")  # what eq. 3's "mean distance" averages beside the squared measure
+RADIUS_DISTANCES = ("squared", "plain")  # distances that the radius of eq. 3 averages, with the squared measure
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +52,12 @@ class Sphere(Region):
     whiten: Whitening | None = None
     scatter: Array = None  # (...) the pooled within-class scatter v
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
-    gain: Array = None  # (...) how strongly A whitens, see `hyperproto.regions.whitening`
+    gain: Array = None  # (...) strength of the whitening, b of `hyperproto.regions.whitening`
     evidence: FittedEvidence | None = None  # class names and unlabelled rows of a fit by "bayes"
     folds: Folds | None = None  # for leave-one-out of a stored sphere that cannot be fitted again
 
     def __post_init__(self) -> None:
-        """A sphere built without a radius is a point."""
+        """Set the radii to 0 if none are given."""
         self._fill("bias_radius")
 
     @classmethod
@@ -78,14 +78,13 @@ class Sphere(Region):
     ) -> Self:
         """Estimate centres and radii from the support.
 
-        - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the ratio of
-          within- to between-class variance that it expects. Examples of one of the `groups` (..., S) may correlate:
-          see `hyperproto.regions.bayes.effective_counts`. `evidence` holds class names and unlabelled rows, see
+        - "bayes": shrunken centres in a whitened space, see `hyperproto.regions.bayes`; `prior_ratio` is the prior of
+          the ratio of within- to between-class variance. Examples of one of the `groups` (..., S) may correlate: see
+          `hyperproto.regions.bayes.effective_counts`. `evidence` holds class names and unlabelled rows: see
           `hyperproto.regions.evidence`.
         - "unbiased": eps_n = v / K_n, since E||x - z_n||^2 = ||x - mu_n||^2 + v / K_n; v is the pooled scatter.
-        - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. Of the
-          squared distances if the measure is `squared` too; `radius_distance="plain"` averages the distances
-          themselves beside the squared measure.
+        - "paper": eq. 3, eps_n = the mean distance of the support to its centre, times `radius_weight`. If the measure
+          is `squared`, it is the mean of squared distances, or of plain ones with `radius_distance="plain"`.
         - "point": eps_n = 0.
         """
         check_mode(cls, mode)  # before the support is looked at
@@ -154,77 +153,76 @@ class Sphere(Region):
 
     @classmethod
     def needs_examples(cls, mode: str, **options: Any) -> str | None:
-        """The whitening of "bayes", and a radius that is a mean of distances, need the examples."""
+        """Say which forms need the examples: the whitening of "bayes", and a radius that is a mean of distances."""
         if mode == "bayes":
             return "fit_mode='bayes' whitens by them; use 'unbiased'"
         return MEAN_DISTANCE if mode == "paper" and averages_distances(**options) else None
 
     def measure(self, x: Array) -> Array:
-        """Eq. 2: how far outside the sphere."""
+        """Return the measure of eq. 2 (..., Q, N)."""
         return self.measure_at(self._squared_distance(x))
 
     def measure_at(self, distance2: Array) -> Array:
-        """The measure at squared distances ||A x - z_n||^2 (..., Q, N)."""
+        """Return the measure at squared distances ||A x - z_n||^2 (..., Q, N)."""
         eps = self.bias_radius[..., None, :]
         if self.squared:
             return distance2 - eps
         return root(distance2 - eps) if self.under_root else root(distance2) - eps
 
     def distance(self, x: Array) -> Array:
-        """||A x - z_n||."""
+        """Return ||A x - z_n|| (..., Q, N)."""
         return root(self._squared_distance(x))
 
     @property
     def is_linear(self) -> bool:
-        """Only the squared measure is."""
+        """Whether the measure is linear in x: true if `squared`."""
         return self.squared
 
     def linear(self, middle: Array = None) -> LinearForm:
-        """x @ weights + bias = ||A x||^2 - M(x): the first term is the same for every class."""
+        """Return weights and bias with x @ weights + bias = ||A x||^2 - M(x)."""
         if not self.squared:
             raise ConfigError("only the squared measure is linear in x up to a common term; fit with squared=True")
         return LinearForm.of_distances(self.center, self.bias_radius, self.whiten, middle)
 
     def moved(self, by: Array) -> Self:
-        """Centres are in the whitened space."""
+        """Return the spheres moved by `by` (D,), which is whitened as the centres are."""
         return replace(self, center=self.center + (by if self.whiten is None else self.whiten(by[None, :])))
 
     def novelty(self, x: Array, count: Array) -> Array:
-        """By extent; a fit that knows how class centres lie compares it with the reach of all classes."""
-        return self.beyond_extent(x, count) if self.ratio is None else self.rather_unseen(x, count)
+        """Score queries (..., Q) as out-of-class: by `background_ratio` after "bayes", else by the extents."""
+        return self.beyond_extent(x, count) if self.ratio is None else self.background_ratio(x, count)
 
-    def rather_unseen(self, x: Array, count: Array) -> Array:
-        """How much likelier a query (..., Q) is of a class not seen than of the likeliest one that is; 0 is as likely.
+    def background_ratio(self, x: Array, count: Array) -> Array:
+        """Return the log likelihood ratio (..., Q) of a new class to the likeliest given class; 0 is as likely.
 
-        The sphere is of mode "bayes": scatter v, class centres of variance v / k about a middle m. An example of class
-        n lies about its centre z_n with variance r_n = v_n (1 + 1 / (K_n + k)), one of another class about m with
-        r = v (1 + 1/k); both are wider by what is not known of m. Minus the log likelihood ratio, but for a factor
-        D / 2, is the least
+        The sphere is of mode "bayes": scatter v, class centres of variance v / k about a common mean m. An example of
+        class n has variance r_n = v_n (1 + 1 / (K_n + k)) about its centre z_n, one of a new class r = v (1 + 1/k)
+        about m; both grow by the variance of m. Up to a factor D / 2, the log likelihood ratio is
 
-            ||x - z_n||^2 / r_n + log r_n  -  ||x - m||^2 / r - log r
+            min_n ||x - z_n||^2 / r_n + log r_n  -  ||x - m||^2 / r - log r
 
-        With one example a class v is not known, but k is taken for its prior: the spread of the centres gives v.
+        With one example a class, v follows from the spread of the centres and the prior k.
         """
         xp = array_namespace(x)
         k, known = self.ratio[..., None], self.scatter[..., None]
         if self.evidence:
             count, known = self.evidence.posterior_count(count), self.evidence.scatter[..., None]
-        weight = count / (count + k)  # (..., N) how far a centre has come from the middle to its class's mean
-        middle = xp.mean(self.center, axis=-2, keepdims=True)  # (..., 1, D): centres are shrunk to their own mean
-        away = xp.sum((self.center - middle) ** 2, axis=-1) / at_least(weight, SMALL)  # an empty class: at the middle
+        weight = count / (count + k)  # (..., N) weight of the class mean in its centre
+        middle = xp.mean(self.center, axis=-2, keepdims=True)  # (..., 1, D) m
+        away = xp.sum((self.center - middle) ** 2, axis=-1) / at_least(weight, SMALL)  # an empty class lies at m
         guess = k * xp.sum(away, axis=-1, keepdims=True) / max(1, self.center.shape[-2] - 1)
         v = xp.where(known > 0, known, xp.where(guess > 0, guess, 1.0))  # (..., 1)
         grow = 1 + 1 / (count + k)
         own = xp.where(self.scatter[..., None] > 0, self._extent**2 / grow, v)
-        unsure = v / k / at_least(xp.sum(weight, axis=-1, keepdims=True), SMALL)  # variance of the middle
-        reach = shrunk_scatter(own, v, count) * grow + (1 - weight) ** 2 * unsure  # (..., N)
-        anywhere = v + v / k + unsure  # (..., 1)
-        near = self.distance(x) ** 2 / reach[..., None, :] + xp.log(reach)[..., None, :]  # (..., Q, N)
-        far = Sphere(middle, whiten=self.whiten).distance(x)[..., 0] ** 2 / anywhere + xp.log(anywhere)
-        return xp.min(near, axis=-1) - far
+        variance = v / k / at_least(xp.sum(weight, axis=-1, keepdims=True), SMALL)  # of m
+        reach = shrunk_scatter(own, v, count) * grow + (1 - weight) ** 2 * variance  # (..., N)
+        background = v + v / k + variance  # (..., 1)
+        own_class = self.distance(x) ** 2 / reach[..., None, :] + xp.log(reach)[..., None, :]  # (..., Q, N)
+        away = Sphere(middle, whiten=self.whiten).distance(x)[..., 0] ** 2
+        return xp.min(own_class, axis=-1) - (away / background + xp.log(background))
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
-        """Centres, whitening and radii without each example; eq. 3's radius, if `fair`, is that of the whole class."""
+        """Measure each example to spheres without it; if `fair`, the radius of eq. 3 is that of the whole class."""
         if form.mode == "bayes" and (folds := self.heads_left_out(out, form)) is not None:
             return folds.measures(out.stats.rows, index)
         fair = fair and form.mode in ("paper", "point")
@@ -268,7 +266,7 @@ class Sphere(Region):
 
 
 def check_radius_distance(name: str, squared: bool) -> None:
-    """Refuse a reading of eq. 3's radius that does not exist, or that the unsquared measure has already."""
+    """Refuse an unknown reading of the radius of eq. 3, or one that the unsquared measure implies."""
     if name not in RADIUS_DISTANCES:
         raise ConfigError(unknown_name("radius_distance", name, RADIUS_DISTANCES))
     if name == "plain" and not squared:
@@ -279,21 +277,21 @@ def check_radius_distance(name: str, squared: bool) -> None:
 
 
 def averages_distances(squared: bool = True, radius_distance: str = "squared", **_: Any) -> bool:
-    """Whether eq. 3's radius is a mean of distances themselves, which no statistic knows."""
+    """Return whether the radius of eq. 3 averages plain distances, which needs the examples."""
     return not squared or radius_distance == "plain"
 
 
 def mean_distance(stats: ExampleStatistics) -> Array:
-    """Mean ||x - z|| of each class: (..., N)."""
+    """Return the mean of ||x - z|| over each class (..., N)."""
     xp = array_namespace(stats.mean)
     return stats.average(xp.linalg.vector_norm(stats.residual, axis=-1))
 
 
 def _distances_of_others(out: LeftOut, index: Indices, members: Indices) -> Doubles:
-    """Distance of each member of a class to its mean without each of `index` (B, K).
+    """Return the distance of each member of a class to its mean without each of `index` (B, K).
 
-    With r_i the residual of the one that is taken away, and its mean moved by -t r_i, the others lie at r_j + t r_i, so
-    that one product of residuals gives all distances of a class.
+    Leaving out an example of residual r_i moves the mean by -t r_i, so that the others have residuals r_j + t r_i: one
+    product of residuals gives all distances of a class.
     """
     residual, lengths = out.stats.residual, out.stats.lengths
     t = out.step[index, None]

@@ -1,12 +1,12 @@
-"""Counts, means and scatter of classes: what regions are fitted to, and the one place where classes are summed.
+"""Count, mean and scatter of classes, which regions are fitted to.
 
-    Statistics           count (..., N), mean (..., N, D) and squares (..., N): all that most fit modes need
-    ├── Moments          these three alone, in float64; can be added to, taken from and merged, as Welford does
-    └── ExampleStatistics   with the examples they are of
-        ├── ClassStatistics    of one or many support sets, by products with memberships; any array library
-        └── FlatStatistics     of one support set of any size, by index; NumPy
+    Statistics              count (..., N), mean (..., N, D) and squares (..., N): enough for most fit modes
+    ├── Moments             these three alone, in float64; added to, subtracted from and merged, as Welford does
+    └── ExampleStatistics   with the examples
+        ├── ClassStatistics    one or many support sets, by products with memberships; any array library
+        └── FlatStatistics     one support set of any size, by index; NumPy
 
-Squares are about the mean, never about the origin, so nothing cancels however far from it the examples lie.
+Squares are about the mean, not about the origin, so that nothing cancels far from it.
 """
 
 from abc import ABC, abstractmethod
@@ -19,15 +19,23 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.regions.arrays import Array, Doubles, Floats, Indices, at_least, positive, root
+from hyperproto.regions.arrays import (
+    Array,
+    Doubles,
+    Floats,
+    Indices,
+    at_least,
+    means_of,
+    positive,
+    root,
+    squares_about,
+    sum_by_label,
+)
 
-NOTHING = 1e-9  # of a class's examples: what is left when all are taken away, but for rounding
-PRIOR_EXAMPLES = 16.0  # how many examples' worth of evidence the pooled scatter counts for in a class's own scatter
-MANY = 16_384  # rows that are mapped at once
-BLOCK = 1024  # rows whose differences from their means are in memory at once
-FEW = 32  # float32 numbers that may be summed in float32
-FAR = 100.0  # how many times the spread of the examples their middle is from 0 where digits would be lost
-SAMPLE = 256  # rows that tell how far from the origin all lie
+NOTHING = 1e-9  # share of the examples of a class below which it is empty, up to rounding
+PRIOR_EXAMPLES = 16.0  # prior weight, in examples, of the pooled scatter in the scatter of a class
+MANY = 16_384  # rows of a block that is mapped
+FAR = 100.0  # distance of the middle from 0, in units of the spread, beyond which squares lose digits
 
 
 class Statistics:
@@ -39,32 +47,32 @@ class Statistics:
 
     @property
     def length(self) -> Array:
-        """||mean|| of each class: (..., N)."""
+        """Length of the mean of each class, (..., N)."""
         xp = array_namespace(self.mean)
         return xp.linalg.vector_norm(self.mean, axis=-1)
 
     @property
     def energy(self) -> Array:
-        """Sum of ||x||^2, the scale below which scatter is rounding error: (...)."""
+        """Sum of ||x||^2 (...), the scale of rounding errors in the scatter."""
         xp = array_namespace(self.mean)
         return xp.sum(self.squares + self.count * self.length**2, axis=-1)
 
     @property
     def scattered(self) -> Array:
-        """Whether any class has examples that differ by more than rounding: (...)."""
+        """Whether any class has examples that differ by more than rounding, (...)."""
         xp = array_namespace(self.squares)
         return xp.sum(self.squares, axis=-1) > 1e-12 * self.energy
 
 
 @dataclass(frozen=True, eq=False)
 class Moments(Statistics):
-    """Statistics without examples, which can be merged. A class without examples has 0 in all three.
+    """Statistics without examples, which can be merged. An empty class has 0 in all three.
 
         moments = Moments.of(support, labels, way=3)
         moments = moments.merged(Moments.of(more, more_labels, way=3))     # as if fitted to both at once
         moments = moments.without(Moments.of(some, some_labels, way=3))    # as if `some` had never been there
 
-    Keep them in float64: a million updates then cost no more than a few digits.
+    Keep them in float64, where a million updates lose no more than a few digits.
     """
 
     count: Array
@@ -74,7 +82,7 @@ class Moments(Statistics):
     @classmethod
     def of(cls, x: Array, labels: Array, way: int, weight: Array = None) -> Self:
         """Measure `x` (..., S, D) with integer `labels` (..., S), negative for padding; `weight` (..., S) if any."""
-        plain = ClassStatistics.of(x, labels, way)  # knows padding
+        plain = ClassStatistics.of(x, labels, way)  # which ignores padding
         if weight is None:
             return cls(plain.count, plain.mean, plain.squares)
         xp = array_namespace(x, weight)
@@ -88,7 +96,7 @@ class Moments(Statistics):
         return cls(count, mean, sum_by_class(member, xp.sum(residual * residual, axis=-1)))
 
     def merged(self, other: "Moments") -> Self:
-        """The statistics of the examples of both (Chan, Golub and LeVeque 1979)."""
+        """Return the statistics of the examples of both (Chan, Golub and LeVeque 1979)."""
         xp = array_namespace(self.mean)
         count = self.count + other.count
         share = other.count / positive(count)  # (..., N)
@@ -100,11 +108,11 @@ class Moments(Statistics):
         )
 
     def without(self, other: "Moments") -> Self:
-        """The statistics of the examples that remain when those of `other`, which were among them, are taken away."""
+        """Return the statistics without the examples of `other`, which must be among them."""
         xp = array_namespace(self.mean)
         count = self.count - other.count
         if bool(xp.any(count < -NOTHING * positive(self.count))):
-            raise DataError("more examples of a class would be taken away than it has; check their labels")
+            raise DataError("more examples of a class would be removed than it has; check their labels")
         empty = count <= NOTHING * positive(self.count)
         count = xp.where(empty, 0.0, count)
         step = (self.mean - other.mean) * (other.count / positive(count))[..., None]  # from the old mean to the new
@@ -115,60 +123,59 @@ class Moments(Statistics):
 
 
 class ExampleStatistics(Statistics, ABC):
-    """Statistics with the examples that they are of: what "bayes", mean distances and mean angles need."""
+    """Statistics with their examples, for "bayes", mean distances and mean angles."""
 
     residual: Array  # (..., S, D) x - mean of its class
-    weighted_residual: Array  # (..., S, D) the same times the root of the weight
+    weighted_residual: Array  # (..., S, D) times the root of the weight
 
     @abstractmethod
     def sum(self, values: Array) -> Array:
-        """Sum `values` (..., S) of the examples: (...)."""
+        """Sum `values` (..., S) over the examples: (...)."""
 
     @abstractmethod
     def total(self, values: Array) -> Array:
-        """Sum `values` (..., S) of the examples over each class: (..., N)."""
+        """Sum `values` (..., S) over the examples of each class: (..., N)."""
 
     @abstractmethod
     def spread(self, values: Array) -> Array:
-        """Give each example (..., S, D) the value of its class (..., N, D)."""
+        """Return the value of its class (..., N, D) for each example: (..., S, D)."""
 
     @abstractmethod
     def memberships(self) -> tuple[Array, Array]:
-        """The examples (..., S, D), and how often each counts in each class (..., S, N)."""
+        """Return the examples (..., S, D) and their weights in each class (..., S, N)."""
 
     def mapped_lengths(self, linear_map: Callable[[Array], Array]) -> Array:
-        """||A r||^2 of the residuals r, mapped by A: (..., S)."""
+        """Return ||A r||^2 (..., S) of the residuals r, mapped by A."""
         xp = array_namespace(self.mean)
         residual = linear_map(self.residual)
         return xp.sum(residual * residual, axis=-1)
 
     def average(self, values: Array) -> Array:
-        """Average `values` (..., S) of the examples over each class: (..., N)."""
+        """Average `values` (..., S) over the examples of each class: (..., N)."""
         return self.total(values) / positive(self.count)
 
 
-MEAN_DISTANCE = (  # why a closed form may need the examples, as `Region.needs_examples` says it
+MEAN_DISTANCE = (  # a reason of `Region.needs_examples`
     "the mean distance of fit_mode='paper' is no statistic; use 'unbiased', or mean squared distances "
     "(squared=True, radius_distance='squared')"
 )
 
 
 def with_examples(stats: Statistics) -> ExampleStatistics:
-    """Refuse statistics whose examples were not kept."""
+    """Return the statistics; refuse those without examples."""
     if not isinstance(stats, ExampleStatistics):
         raise ConfigError(
             "this fit needs the examples themselves, and only their statistics were kept; "
-            "keep the examples, or use a mode that lives on statistics, such as 'unbiased'"
+            "keep the examples, or use a mode that needs statistics only, such as 'unbiased'"
         )
     return stats
 
 
 @dataclass(frozen=True, eq=False)
 class ClassStatistics(ExampleStatistics):
-    """The statistics of a support set, or of many at once: everything by products with the matrix of memberships.
+    """Statistics of one or many support sets, by products with the matrix of memberships.
 
-    A row whose label is negative is padding: it takes part in nothing, whatever it holds. A class without examples has
-    count 0 and mean 0.
+    A row whose label is negative is padding and is ignored, whatever it holds. An empty class has count 0 and mean 0.
     """
 
     support: Array  # (..., S, D); 0 for padding
@@ -191,24 +198,24 @@ class ClassStatistics(ExampleStatistics):
 
     @cached_property
     def residual(self) -> Array:
-        """x - mean of its class (..., S, D); 0 for padding. From differences, so that one example gives exactly 0."""
+        """Difference x - mean of its class (..., S, D); 0 for padding and for the only example of a class."""
         return self.support - self.member @ self.mean
 
     @cached_property
     def squares(self) -> Array:
-        """Sum over each class of ||x - mean||^2: (..., N)."""
+        """Sum of ||x - mean||^2 over each class, (..., N)."""
         xp = array_namespace(self.support)
         return self.total(xp.sum(self.residual * self.residual, axis=-1))
 
     @cached_property
     def energy(self) -> Array:
-        """Sum of ||x||^2, the scale below which scatter is rounding error: (...)."""
+        """Sum of ||x||^2 (...), the scale of rounding errors in the scatter."""
         xp = array_namespace(self.support)
         return xp.sum(self.support * self.support, axis=(-2, -1))
 
     @property
     def weighted_residual(self) -> Array:
-        """The residual: every example counts once."""
+        """Residual of each example, which counts once."""
         return self.residual
 
     def sum(self, values: Array) -> Array:
@@ -221,17 +228,17 @@ class ClassStatistics(ExampleStatistics):
         return sum_by_class(self.member, values)
 
     def spread(self, values: Array) -> Array:
-        """Give each example the value of its class; padding gets 0."""
+        """Return the value of its class for each example; 0 for padding."""
         return self.member @ values
 
     def memberships(self) -> tuple[Array, Array]:
-        """As they are; padding counts in no class."""
+        """Return examples and memberships; padding has weight 0."""
         return self.support, self.member
 
 
 @dataclass(frozen=True, eq=False)
 class FlatStatistics(ExampleStatistics):
-    """Statistics of N classes, and the examples they are of, however many: no array here has the size (S, N)."""
+    """Statistics of N classes and any number of examples: no array has the size (S, N)."""
 
     count: Doubles
     mean: Doubles
@@ -247,16 +254,16 @@ class FlatStatistics(ExampleStatistics):
 
     @cached_property
     def residual(self) -> Doubles:
-        """x - mean of its class (S, D), in float64."""
+        """Difference x - mean of its class (S, D), in float64."""
         return self.rows - self.mean[self.labels]
 
     @cached_property
     def weighted_residual(self) -> Doubles:
-        """The residual times the root of the weight."""
+        """Residual times the root of the weight, (S, D)."""
         return self.residual if (self.weights == 1).all() else self.residual * np.sqrt(self.weights)[:, None]
 
     def mapped_lengths(self, linear_map: Callable[[Doubles], Doubles]) -> Doubles:
-        """||A r||^2 of the residuals, in blocks."""
+        """Return ||A r||^2 (S,) of the residuals, in blocks."""
         lengths = np.empty(len(self.rows))
         for start in range(0, len(lengths), MANY):
             residual = linear_map(self.residual[start : start + MANY])
@@ -265,13 +272,13 @@ class FlatStatistics(ExampleStatistics):
 
     @cached_property
     def length(self) -> Doubles:
-        """||mean|| of each class (N,)."""
+        """Length of the mean of each class, (N,)."""
         length: Doubles = np.linalg.norm(self.mean, axis=-1)
         return length
 
     @cached_property
     def lengths(self) -> Doubles:
-        """||x - mean of its class||^2 (S,)."""
+        """Squared distance of each example to the mean of its class, (S,)."""
         lengths: Doubles = np.vecdot(self.residual, self.residual)
         return lengths
 
@@ -284,11 +291,11 @@ class FlatStatistics(ExampleStatistics):
         return sum_by_label(self.labels, self.weights * values, len(self.count))
 
     def spread(self, values: Floats) -> Floats:
-        """Give each example the value of its class."""
+        """Return the value of its class for each example."""
         return values[self.labels]
 
     def memberships(self) -> tuple[Floats, Floats]:
-        """The one array here of the size (S, N), in the precision of the rows."""
+        """Return examples and memberships, the only array of the size (S, N), in the precision of the rows."""
         member = np.zeros((len(self.rows), len(self.count)), self.rows.dtype)
         member[np.arange(len(member)), self.labels] = self.weights
         return self.rows, member
@@ -316,14 +323,14 @@ def sum_by_class(member: Array, values: Array) -> Array:
 
 
 def pooled_scatter(squares: Array, count: Array) -> Array:
-    """v = SS / (n - N), the within-class scatter of all classes together, 0 if no class has two examples: (...)."""
+    """Return v = SS / (n - N) (...), the within-class scatter of all classes; 0 if no class has two examples."""
     xp = array_namespace(squares)
     spare = xp.sum(at_least(count - 1, 0.0), axis=-1)  # an empty class costs no degree of freedom
     return xp.sum(squares, axis=-1) / at_least(spare, 1.0)
 
 
 def class_scatter(squares: Array, count: Array) -> Array:
-    """v_n = SS_n / (K_n - 1); a class of fewer than two examples takes the pooled scatter: (..., N)."""
+    """Return v_n = SS_n / (K_n - 1) (..., N); a class of fewer than two examples takes the pooled scatter."""
     xp = array_namespace(squares)
     return xp.where(count > 1, squares / at_least(count - 1, 1.0), pooled_scatter(squares, count)[..., None])
 
@@ -335,24 +342,24 @@ def scatter_weight(count: Array) -> Array:
 
 
 def shrunk_scatter(own: Array, pooled: Array, count: Array) -> Array:
-    """Scatter of each class as far as its examples can tell, and the pooled one for the rest: (..., N)."""
+    """Return the mean (..., N) of a class's own scatter and the pooled one, by `scatter_weight`."""
     weight = scatter_weight(count)
     return weight * own + (1 - weight) * pooled
 
 
 def extent_radius(squares: Array, count: Array) -> Array:
-    """How far a class reaches: extent^2 = v_n (1 + 1/K_n), the mean squared distance of a new example to the centre.
+    """Return the extent (..., N): extent^2 = v_n (1 + 1/K_n), the mean squared distance of a new example to the centre.
 
-    It is 0 where no class has two examples: nothing is known about reach then.
+    It is 0 if no class has two examples.
     """
     return root(class_scatter(squares, count) * (1 + 1 / at_least(count, 1.0)))
 
 
 def far_middle(moments: Moments) -> Doubles | None:
-    """The middle (D,) of classes that lie far from 0 for their spread; None if they do not. NumPy only.
+    """Return the middle (D,) of classes that lie far from 0 for their spread; None if they do not. NumPy only.
 
-    Squares of x then hold little of x - z: about the middle they hold all of it. Its numbers are those of float32, so
-    that subtracting it from rows of either precision, which lie about it, loses nothing.
+    Squares of x then lose the digits of x - z, and squares about the middle do not. The middle is rounded to float32,
+    so that subtracting it from rows of either precision loses nothing.
     """
     middle = moments.mean.mean(axis=0)
     away = moments.mean - middle
@@ -364,92 +371,7 @@ def far_middle(moments: Moments) -> Doubles | None:
     return found
 
 
-# Sums of many rows in plain NumPy, by index: in two passes, sums by sparse products, then squares about the means.
-
-
 def moments_of(rows: Floats, labels: Indices, weights: Doubles | None, way: int) -> Moments:
-    """Count, mean and squares of each class in float64; labels are from 0 to way - 1."""
+    """Return count, mean and squares of each class in float64; labels are from 0 to way - 1."""
     count, mean = means_of(rows, labels, weights, way)
     return Moments(count, mean, squares_about(mean, rows, labels, weights))
-
-
-def means_of(rows: Floats, labels: Indices, weights: Doubles | None, way: int) -> tuple[Doubles, Doubles]:
-    """Count (N,) and mean (N, D) of each class, in float64.
-
-    Sparse products are fast in the type of the rows. So that float32 loses nothing, they sum few rows of a class at a
-    time, and what they sum lies about the origin.
-    """
-    if not len(rows):
-        return np.zeros(way), np.zeros((way, rows.shape[1]))
-    count = sum_by_label(labels, weights, way)
-    middle = _middle(rows)
-    sums = _sums(rows, middle, labels, weights, way)
-    return count, sums / np.where(count > 0, count, 1.0)[:, None] + middle * (count > 0)[:, None]
-
-
-def squares_about(mean: Doubles, rows: Floats, labels: Indices, weights: Doubles | None) -> Doubles:
-    """Sum over each class of ||x - mean||^2 (N,), `mean` being theirs."""
-    near, way = mean.astype(rows.dtype), len(mean)
-    squares = np.zeros(way)
-    room = np.empty((min(BLOCK, len(rows)), rows.shape[1]), rows.dtype)  # one for all blocks: fresh memory costs time
-    for start in range(0, len(rows), BLOCK):
-        part = slice(start, start + BLOCK)
-        difference = room[: len(labels[part])]
-        np.take(near, labels[part], axis=0, out=difference, mode="clip")
-        np.subtract(rows[part], difference, out=difference)
-        lengths = np.vecdot(difference, difference)
-        squares += sum_by_label(labels[part], lengths if weights is None else weights[part] * lengths, way)
-    rounded = mean - near
-    rounding = sum_by_label(labels, weights, way) * np.vecdot(rounded, rounded)
-    exact: Doubles = np.maximum(squares - rounding, 0.0)
-    return exact
-
-
-def sum_by_label(labels: Indices, values: Doubles | None, way: int) -> Doubles:
-    """Sum a number of each row, or count the rows, by label (N,)."""
-    return np.bincount(labels, values, way).astype(np.float64, copy=False)
-
-
-def covering_radii(distances: Doubles, labels: Indices, weights: Doubles | None, way: int, share: float) -> Doubles:
-    """The least radius (N,) within which a `share` of each class's own examples lies; `distances` (S,) to its centre.
-
-    This is what a picture shows of a class: a quantile, not a root mean square. A class without examples has 0.
-    """
-    weights = np.ones(len(labels)) if weights is None else weights
-    order = np.argsort(distances, kind="stable")
-    radii = np.zeros(way)
-    for label in range(way):
-        own = order[labels[order] == label]
-        if len(own):
-            reached = np.cumsum(weights[own])
-            place = int(np.searchsorted(reached, share * reached[-1] * (1 - NOTHING)))
-            radii[label] = distances[own[min(place, len(own) - 1)]]
-    return radii
-
-
-def _middle(rows: Floats) -> Floats:
-    """A point that float32 rows lie about, or 0 if that is near enough: moving them takes time."""
-    sample = rows[:: max(1, len(rows) // SAMPLE)].astype(np.float64)
-    middle = sample.mean(axis=0)
-    far = rows.dtype != np.float64 and middle @ middle > 4 * np.vecdot(sample - middle, sample - middle).mean()
-    found: Floats = (middle if far else np.zeros_like(middle)).astype(rows.dtype)
-    return found
-
-
-def _sums(rows: Floats, middle: Floats, labels: Indices, weights: Doubles | None, way: int) -> Doubles:
-    """Sum rows less `middle` over each class (N, D), as exact as float64, whatever the type of the rows."""
-    from scipy.sparse import csr_array  # only estimators come here: the equations do not wait for it
-
-    sums = np.zeros((way, rows.shape[1]))
-    start = 0
-    while start < len(rows):
-        size = max(FEW * way, BLOCK)
-        heavy = rows.dtype != np.float64 and np.bincount(labels[start : start + size]).max() > 8 * FEW
-        part = slice(start, start + (max(BLOCK, way) if heavy else size))
-        block = rows[part].astype(np.float64) if heavy else rows[part]  # too many of one class for float32
-        block = block - middle if middle.any() else block
-        values = np.ones(len(block), block.dtype) if weights is None else weights[part].astype(block.dtype)
-        member = csr_array((values, labels[part], np.arange(len(block) + 1)), shape=(len(block), way))
-        sums += member.T @ block
-        start = part.stop
-    return sums

@@ -7,12 +7,12 @@ from array_api_compat import array_namespace, device
 
 from hyperproto.regions.arrays import Array, at_least
 
-UNUSUAL = 1e6  # scatter beyond this, or below its inverse, is taken for the unit of squares
+UNUSUAL = 1e6  # scatter above this, or below its inverse, is scaled to 1 before it is squared
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """The symmetric map A = I + left right, applied to rows: A x = x + (x left) right."""
+    """Symmetric linear map A = I + left right, applied to rows: A x = x + (x left) right."""
 
     left: Array  # (..., D, r)
     right: Array  # (..., r, D)
@@ -22,34 +22,34 @@ class Whitening:
         return x + (x @ self.left) @ self.right
 
     def undo(self, x: Array) -> Array:
-        """Map rows (..., Q, D) back: A^-1 = I - left (I + right left)^-1 right."""
+        """Apply A^-1 = I - left (I + right left)^-1 right to rows (..., Q, D)."""
         xp = array_namespace(self.left)
         inner = self.right @ self.left  # (..., r, r)
         eye = xp.eye(inner.shape[-1], dtype=inner.dtype, device=device(inner))
         return x - (x @ self.left) @ xp.linalg.solve(eye + inner, self.right)
 
     def astype(self, dtype: Any) -> "Whitening":
-        """The same map in another precision."""
+        """Return the map in another precision."""
         xp = array_namespace(self.left)
         return Whitening(xp.astype(self.left, dtype), xp.astype(self.right, dtype))
 
 
 def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: Array) -> tuple[Whitening, Array]:
-    """A = sqrt(c) Sigma^(-1/2) with Sigma = (1 - a) W + c I and W = R^T R / dof, and the gain b (...) explained below.
+    """Return A = sqrt(c) Sigma^(-1/2) with Sigma = (1 - a) W + c I, W = R^T R / dof, and its gain b (...).
 
     `residual` R (..., S, D), `scatter` v = ||R||^2 / dof (...), `dof` (...). The shrinkage a lies half-way from OAS
-    (Chen et al. 2010) to the identity: 1 - a = (1 - OAS) / 2; c = a v / D. Where not
-    `known`, A is the identity and b is 0.
+    (Chen et al. 2010) to the identity: 1 - a = (1 - OAS) / 2; c = a v / D. Where scatter is not `known` (...), A is the
+    identity and b is 0.
 
     With b = (1 - a) / (c dof), A = (I + b R^T R)^(-1/2). Since 1/u - 1 = t g(t) for u = sqrt(1 + t), that is
-    I + R^T [b g(b R R^T)] R, or I + [b g(b R^T R)] R^T R: no inverse, no threshold on small singular values, and
-    whichever of the two Gram matrices is smaller.
+    I + R^T [b g(b R R^T)] R, or I + [b g(b R^T R)] R^T R. This needs no inverse and no threshold on small singular
+    values, and takes the smaller of the two Gram matrices.
     """
     xp = array_namespace(residual)
     size, dim = residual.shape[-2:]
     gram = residual @ residual.mT if size <= dim else residual.mT @ residual  # (..., r, r), r = min(S, D)
     usual = (scatter > 1 / UNUSUAL) & (scatter < UNUSUAL)
-    size2 = xp.where(usual, 1.0, scatter)  # squares of other sizes would overflow or vanish; shrinkage has no unit
+    size2 = xp.where(usual, 1.0, scatter)  # so that squares neither overflow nor vanish; shrinkage is free of units
     scaled = gram / size2[..., None, None]
     shrinkage = oas(xp.sum(scaled * scaled, axis=(-2, -1)) / dof**2, scatter / size2, dof, dim)
     shrinkage = 1 - (1 - shrinkage) / 2
@@ -60,7 +60,7 @@ def within_class_whitening(residual: Array, scatter: Array, dof: Array, known: A
 
 
 def oas(square: Array, trace: Array, dof: Array, dim: int) -> Array:
-    """Oracle approximating shrinkage from tr(W^2) and tr(W), at most 1; also 1 where it has no meaning (D = 1)."""
+    """Return the oracle approximating shrinkage of tr(W^2) and tr(W), at most 1; 1 where it is undefined (D = 1)."""
     xp = array_namespace(square)
     above = (1 - 2 / dim) * square + trace * trace
     below = (dof + 1 - 2 / dim) * (square - trace * trace / dim)
@@ -69,12 +69,12 @@ def oas(square: Array, trace: Array, dof: Array, dim: int) -> Array:
 
 
 def root_slope(matrix: Array) -> Array:
-    """g(P) for symmetric P >= 0 (..., r, r), with g(t) = ((1 + t)^(-1/2) - 1) / t = -1 / (u (1 + u)), u^2 = 1 + t.
+    """Return g(P) of symmetric P >= 0 (..., r, r), g(t) = ((1 + t)^(-1/2) - 1) / t = -1 / (u (1 + u)), u^2 = 1 + t.
 
     The gradient of `eigh` is NaN for repeated eigenvalues, and a support set has them (its residuals are dependent).
-    So the decomposition is of a constant, and P comes back in to first order, where the theorem of Daleckii and Krein
-    makes the derivative exact: dg(P) = U [Gamma * (U^T dP U)] U^T. Gamma are the divided differences of g, which for
-    this g have a form without cancellation. Second derivatives are not carried.
+    So the decomposition is of a constant, and P enters again to first order. By the theorem of Daleckii and Krein its
+    derivative is exact: dg(P) = U [Gamma * (U^T dP U)] U^T, where Gamma are the divided differences of g, which have a
+    form without cancellation. Second derivatives are wrong.
     """
     xp = array_namespace(matrix)
     constant = matrix.detach() if hasattr(matrix, "detach") else matrix
@@ -89,9 +89,9 @@ def root_slope(matrix: Array) -> Array:
 
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues and vectors of a symmetric matrix; in float64 where LAPACK does not converge in float32.
+    """Return eigenvalues and vectors of a symmetric matrix; in float64 where LAPACK does not converge in float32.
 
-    It gave up on one of some hundred Gram matrices of word vectors: finite, with eigenvalues from 0 to 15.
+    It failed on one of some hundred Gram matrices of word vectors, finite and with eigenvalues from 0 to 15.
     """
     xp = array_namespace(matrix)
     try:
