@@ -237,7 +237,7 @@ def test_a_path_takes_the_temperature_of_the_run_whose_vectors_it_reads() -> Non
 
 @pytest.mark.parametrize("transform", ["unit", "center-unit"])
 def test_a_path_over_unit_vectors_wants_a_temperature(transform: str) -> None:
-    message = rf"structshot finds the best path by probabilities: .* \({transform}\) .* -o temperature=0.05"
+    message = rf"structshot decodes paths with probabilities, .* \({transform}\); .* -o temperature=0.05"
     for options in ({}, {"path": True}):
         with pytest.raises(ConfigError, match=message):
             select([source()], ["structshot"], [], [transform], options)

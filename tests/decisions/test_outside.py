@@ -138,7 +138,7 @@ def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tm
 
 def test_without_training_data_it_says_so(data: str) -> None:
     source = Source("words", {}, make_encoder("tiny-words", {}), "none")
-    with pytest.raises(ConfigError, match="outside_weight learns from the words of training data what O looks like, "
+    with pytest.raises(ConfigError, match="outside_weight is fitted to words of training data, "
                                           "and words comes without any here; leave it out"):  # fmt: skip
         select([source], ["protonet"], [], [], {"outside_weight": 1.0})
 

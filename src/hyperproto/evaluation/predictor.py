@@ -64,9 +64,9 @@ class EvidenceChoice:
 
 
 class Predictor(nn.Module):
-    """The three parts that every number comes through; training's learner is one.
+    """Features, method and decision: the steps from items to answers. The learner of a training is a predictor.
 
-    `names` reads the names of classes, where a recipe asks for them, or where they are `evidence`.
+    `names` encodes class names, if a recipe has `[names]` or if they are part of the `evidence`.
     """
 
     evidence = EvidenceChoice()
@@ -102,9 +102,9 @@ class Predictor(nn.Module):
         return made
 
     def read_pool(self, pool: Pool, *, training: bool = False) -> None:
-        """Show a pool, and the names of its classes, to the method, before its episodes are trained on or scored.
+        """Give the method a pool and its class names, before episodes of the pool are trained on or scored.
 
-        A method that reads names in training only gets none at evaluation, unless they are evidence.
+        A method that reads names only in training gets none at evaluation, unless they are evidence.
         """
         check_names(self.method, self.names)
         given = self.evidence.names is not None

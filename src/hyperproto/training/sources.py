@@ -1,4 +1,4 @@
-"""Sources of vectors, a trained run or a ready encoder, and the methods that read them."""
+"""Sources of vectors (a trained run, or a pretrained encoder) and the candidates built on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +21,8 @@ from hyperproto.registry import TRANSFORMS, keywords, option_problems
 from hyperproto.training.run import Run
 from hyperproto.training.validation import PriorRatio
 
-RANDOM = ":random"  # behind the name of an encoder: with weights drawn at random
-# Options of a method that count with some of its closed forms only.
+RANDOM = ":random"  # suffix of an encoder's name: use random weights
+# Options of a method that affect only some of its closed forms.
 FITS_OF_OPTION = {
     "radius_weight": ("paper",),
     "radius_distance": ("paper",),
@@ -32,13 +32,13 @@ FITS_OF_OPTION = {
     "mean_of": ("paper", "point"),
 }
 
-READING = "radius_distance"  # of eq. 3; in labels, "paper" alone is the default one, a mean of squared distances
-CARRIED = {"prior_ratio": "measured", "temperature": "run's"}  # what a run gives to other methods, in labels
+READING = "radius_distance"  # reading of eq. 3; a label "paper" means the default, the mean of squared distances
+CARRIED = {"prior_ratio": "measured", "temperature": "run's"}  # options taken from a run, as shown in labels
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One row of a comparison: an encoder (shared by many), a method with its closed form, a transform."""
+    """One row of a comparison: an encoder (shared by many rows), a transform, a method with its closed form."""
 
     label: str
     encoder: Encoder
@@ -46,63 +46,63 @@ class Candidate:
     method_name: str
     decision: Decision
     transform: str
-    settings: dict[str, Any]  # what else the result should say: run, encoder
-    center: Tensor | None = None  # the mean of the training data, where there is any
-    names: NameEncoder | None = None  # what reads the names of classes, for a run with names, or names as evidence
+    settings: dict[str, Any]  # further settings of the result: run, encoder
+    center: Tensor | None = None  # mean of the training data, if there is any
+    names: NameEncoder | None = None  # encoder of class names, if they are used
     evidence: EvidenceChoice = field(default_factory=EvidenceChoice)  # besides the support
 
     @cached_property
     def predictor(self) -> Predictor:
-        """What answers queries, on the encoder's device."""
+        """Predictor on the encoder's device."""
         parts = self.method, self.encoder, self.transform, self.center, self.decision, self.names
         return Predictor.of(*parts, evidence=self.evidence)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where vectors come from: a trained run, or a ready encoder; with what it was trained for, if it was."""
+    """A trained run or a pretrained encoder, with the run's own method and training data if there are any."""
 
     label: str
     settings: dict[str, Any]
     encoder: Encoder
-    transform: str  # unless told otherwise
-    method: Method | None = None  # a run's own, with its learned parameters
+    transform: str  # default transform
+    method: Method | None = None  # of the run, with its learned parameters
     method_name: str | None = None
-    method_options: dict[str, Any] = field(default_factory=dict)  # what the run's recipe said of it
-    decision: Decision | None = None  # a run's own, with what it learned
+    method_options: dict[str, Any] = field(default_factory=dict)  # from the recipe of the run
+    decision: Decision | None = None  # of the run, with its fitted parameters
     decision_options: dict[str, Any] = field(default_factory=dict)
-    # What center-unit and a decision look at: spec and split, or a pool.
+    # Training data for center-unit and the decision: spec and split, or a pool.
     train_data: tuple[str, str] | Pool | None = None
-    prior_ratio: dict[str, float] = field(default_factory=dict)  # what a run measured, by transform
-    names: NameEncoder | None = None  # what reads the names of classes, where a run's recipe has [names]
+    prior_ratio: dict[str, float] = field(default_factory=dict)  # measured by the run, by transform
+    names: NameEncoder | None = None  # encoder of class names, if the recipe has [names]
 
     @cached_property
     def train_pool(self) -> Pool | None:
-        """The training data, opened once; None where there are none."""
+        """Training data, opened once; None if there are none."""
         return open_pool(*self.train_data) if isinstance(self.train_data, tuple) else self.train_data
 
     @cached_property
     def train_units(self) -> tuple[Tensor, Tensor] | None:
-        """Vectors and labels of words of the training data, encoded once; None where there are none."""
+        """Vectors and labels of words in the training data, encoded once; None if they are not tagged sentences."""
         if self.train_pool is None or self.train_pool.outside_row is None:
             return None
         return training_units(self.encoder, self.train_pool, cached=True)
 
     @cached_property
     def train_center(self) -> Tensor | None:
-        """The mean vector of the training data; None where there are none."""
+        """Mean vector of the training data; None if there are none."""
         return None if self.train_pool is None else training_center(self.encoder, self.train_pool, cached=True)
 
     @property
     def own_method(self) -> str:
-        """The name of the method that was trained with the encoder."""
+        """Name of the method that was trained with the encoder."""
         if self.method_name is None:
             raise ConfigError(f"encoder {self.label!r} comes without a method; name one with --method")
         return self.method_name
 
 
 def run_source(folder: str, pool: Pool) -> Source:
-    """Open a trained run, and make sure that its encoder reads such data."""
+    """Load a trained run; raise a ConfigError if its encoder cannot read the pool."""
     run = Run(folder)
     learner, recipe = run.load()
     different = learner.features.encoder.differences(pool)
@@ -125,17 +125,17 @@ def run_source(folder: str, pool: Pool) -> Source:
 
 
 def _seen(recipe: Recipe) -> dict[str, Any]:
-    """Name what else training has seen, where it has: items without labels."""
+    """Return the unlabelled data that the training used, for a result."""
     unlabelled = recipe.unlabelled
     return {} if unlabelled is None else {"unlabelled": f"{unlabelled.data} ({unlabelled.split})"}
 
 
 def encoder_source(spec: str, pool: Pool, data: str | Pool | None = None) -> Source:
-    """Make a ready encoder for a pool; training data are those of `data` (default: the pool's own), if it has any.
+    """Build a pretrained encoder for a pool.
 
-    `data` is a spec, whose training split is taken, or the training data themselves. Options of an encoder follow its
-    name and argument: `NAME:ARGUMENT,key=value`. One that comes without trained weights must be asked for by name,
-    `NAME:random`.
+    Training data are the training split of `data` (a spec, by default that of the pool), or `data` itself (a pool).
+    Options of the encoder follow its name and argument: `NAME:ARGUMENT,key=value`. An encoder without pretrained
+    weights must be requested as `NAME:random`.
     """
     asked, given = _with_options(spec)
     plain = asked.removesuffix(RANDOM)
@@ -159,7 +159,7 @@ def encoder_source(spec: str, pool: Pool, data: str | Pool | None = None) -> Sou
 
 
 def _with_options(spec: str) -> tuple[str, dict[str, Any]]:
-    """Take the options off a spec: its last settings, until a path is left that exists."""
+    """Split a spec into name with argument, and options; an existing path may contain commas."""
     settings: list[str] = []
     while True:
         path, (rest, comma, last) = spec.partition(":")[2], spec.rpartition(",")
@@ -172,10 +172,10 @@ def _with_options(spec: str) -> tuple[str, dict[str, Any]]:
 def make_candidate(
     source: Source, name: str, fit: str | None, transform: str | None, options: dict[str, Any]
 ) -> Candidate:
-    """Make a method that reads the vectors of `source`.
+    """Build a candidate from a source and the name of a method.
 
-    Without a fit or a transform it takes those of the run, or the first that the method has. Options that the method
-    does not have are left out; `check_choices` refuses those that no method has.
+    Fit and transform default to those of the run, or else to the first ones of the method. Options that the method
+    does not have are ignored; `check_choices` reports options that no method has.
     """
     cls: type[Method] = METHODS.get(name)
     if fit is None:
@@ -204,26 +204,26 @@ def make_candidate(
 
 
 def _shown_options(own: dict[str, Any], carried: dict[str, Any], given: dict[str, Any], fit: str) -> list[str]:
-    """Name in a label what was carried over from a run, given, or is another reading of eq. 3 than the default."""
-    shown = {key: CARRIED[key] for key in carried} | given  # values of a run are in the settings: seeds differ in them
+    """Return the options to show in a label: those given, those taken from a run, and another reading of eq. 3."""
+    shown = {key: CARRIED[key] for key in carried} | given  # without values of a run, which differ between seeds
     if own.get(READING, "squared") != "squared":
         shown.setdefault(READING, own[READING])
     return [f"{key}={value}" for key, value in shown.items() if key in own and _matters(key, fit)]
 
 
 def _measured(source: Source, name: str, transform: str) -> dict[str, Any]:
-    """The prior_ratio that a run carries, unless its recipe gives one for its own method."""
-    said = name == source.method_name and "prior_ratio" in source.method_options
-    if said or transform not in source.prior_ratio or "prior_ratio" not in keywords(METHODS.get(name)):
+    """Return the prior_ratio measured by the run, unless its recipe sets one for this method."""
+    is_set = name == source.method_name and "prior_ratio" in source.method_options
+    if is_set or transform not in source.prior_ratio or "prior_ratio" not in keywords(METHODS.get(name)):
         return {}
     return {"prior_ratio": source.prior_ratio[transform]}
 
 
 def _path_temperature(source: Source, name: str, transform: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the temperature at which another method than the run's own turns scores into the probabilities of a path.
+    """Return the temperature of path decoding for a method that is not the run's own: that of the run.
 
-    It is the run's, whose vectors it reads. Without one, vectors of length 1 need a temperature that was chosen: their
-    squared distances are at most 4, so that at temperature 1 every word is nearly as likely in every class.
+    Without a run, unit vectors need an explicit temperature: their squared distances are at most 4, so that
+    probabilities at temperature 1 are nearly uniform.
     """
     path = {**METHODS.get(name).decision, **options}.get("path")
     if not path or name == source.method_name or "temperature" in options:
@@ -232,8 +232,8 @@ def _path_temperature(source: Source, name: str, transform: str, options: dict[s
         return {"temperature": float(f"{float(source.method.log_temperature.exp()):.6g}")}
     if transform in ("unit", "center-unit"):
         raise ConfigError(
-            f"{name} finds the best path by probabilities: give the temperature at which scores of vectors of length 1 "
-            f"({transform}) become such, chosen on validation data: -o temperature=0.05"
+            f"{name} decodes paths with probabilities, which need a temperature for vectors of length 1 ({transform}); "
+            "choose one on validation data: -o temperature=0.05"
         )
     return {}
 
@@ -244,14 +244,14 @@ def transforms_of(cls: type[Method]) -> Sequence[str]:
 
 
 def _matters(option: str, fit: str) -> bool:
-    """Whether an option changes anything with this closed form: labels name only such."""
+    """Return whether an option has an effect with this closed form."""
     return fit in FITS_OF_OPTION.get(option, (fit,))
 
 
 def check_choices(
     methods: Sequence[str], fits: Sequence[str], transforms: Sequence[str], options: dict[str, Any]
 ) -> None:
-    """Refuse what none of the methods has: a slip of the finger would otherwise go unnoticed."""
+    """Raise a ConfigError for a fit, transform or option that none of the methods has."""
     classes: list[type[Method]] = [METHODS.get(name) for name in methods]
     known_fits = {fit for cls in classes for fit in cls.fits}
     known_transforms = {transform for cls in classes for transform in transforms_of(cls)}
@@ -270,7 +270,7 @@ def check_choices(
 
 
 def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tuple[Method, dict[str, Any]]:
-    """The method, and the options it has: the run's own, changed by those given as far as it knows them."""
+    """Return the method and its options: those of the run, overridden by the given ones that it has."""
     own = source.method_options if name == source.method_name else {}
     cls: type[Method] = METHODS.get(name)
     given = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
@@ -285,12 +285,12 @@ def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tup
     for option, parameter in method.starts.items():
         if option in given:
             del learned[parameter]
-    method.load_state_dict(learned, strict=False)  # what it learned, as far as the options keep it
+    method.load_state_dict(learned, strict=False)  # parameters that the given options do not replace
     return method.eval(), merged
 
 
 def _decision(source: Source, name: str, method: Method, options: dict[str, Any]) -> tuple[Decision, dict[str, Any]]:
-    """What follows the scores: the run's own, changed by the options given; transitions come from training data."""
+    """Return the decision and its options: those of the run, overridden by the given ones."""
     same = source.decision is not None and name == source.method_name
     given = {key: value for key, value in options.items() if key in DECISION_OPTIONS}
     merged = {**(source.decision_options if same else {}), **given}
@@ -311,13 +311,13 @@ def _decision(source: Source, name: str, method: Method, options: dict[str, Any]
 
 
 def _learn_outside(candidate: Candidate, source: Source) -> None:
-    """Show a decision that wants to know what O looks like the words of the training data, as it will see others."""
+    """Fit the O discriminant of a decision, if it has one, to transformed words of the training data."""
     if candidate.decision.outside is None:
         return
     if source.train_units is None:
         raise ConfigError(
-            f"outside_weight learns from the words of training data what O looks like, and {source.label} comes "
-            "without any here; leave it out"
+            f"outside_weight is fitted to words of training data, and {source.label} comes without any here; "
+            "leave it out"
         )
     words, labels = source.train_units
     candidate.decision.outside.learn(candidate.predictor.features.transform.eval()(words), labels == OUTSIDE)
