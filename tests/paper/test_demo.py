@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hyperproto.paper import demo
-from hyperproto.reports.demo_page import SAME_FIT, SHORT
+from hyperproto.paper.demo import SAME_FIT, SHORT
 from hyperproto.training import load_recipe
 
 

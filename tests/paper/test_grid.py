@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import hyperproto
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.files import lock
-from hyperproto.paper import train_run
-from hyperproto.paper.grid import Combination, Grid, Planned, check_data, duration, read_settings
+from hyperproto.paper import runs as train_run
+from hyperproto.paper.grid import Combination, Grid, GridReport, read_settings
+from hyperproto.paper.runs import GridRun, Planned, check_data, duration
 from hyperproto.recipes import parse_values, toml_value
-from hyperproto.reports.grid_table import GridReport, GridRun
+from hyperproto.training import load_recipe
 from tests.training.conftest import TINY, recipe_file
 
 SHORT = {"training.steps": 6, "training.validate_every": 3, "training.checkpoint_every": 2, "validation.episodes": 4}
@@ -213,7 +214,7 @@ def test_missing_data_are_told_before_anything_runs(
         )
     assert not (tmp_path / "grid").exists()
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
-    plan = Planned("a run", "omniglot:protonet", [], tmp_path)
+    plan = Planned("a run", "omniglot:protonet", [], load_recipe("omniglot:protonet"), tmp_path)
     with pytest.raises(DataError, match=r"a run needs omniglot \(train\): .*; hyperproto data get omniglot fetches it"):
         check_data([plan], None)
 
@@ -326,7 +327,7 @@ def test_durations() -> None:
 def test_rows_show_what_their_runs_differ_in_as_resolved(recipe: str) -> None:
     tables = [{"name": "protonet"}, {"name": "protonet", "learn_temperature": True}]
     names = [one.name for one in Grid.of(recipe, {"method": tables}).combinations()]
-    found = Grid.of(recipe, {"method": tables, "training.seed": [0, 1]}).settings()
+    found = Grid.of(recipe, {"method": tables, "training.seed": [0, 1]}).settings
     assert list(found.values()) == [
         {"method.learn_temperature": False, "training.seed": 0},
         {"method.learn_temperature": False, "training.seed": 1},
@@ -334,7 +335,7 @@ def test_rows_show_what_their_runs_differ_in_as_resolved(recipe: str) -> None:
         {"method.learn_temperature": True, "training.seed": 1},
     ]
     assert len(set(names)) == 2
-    of_methods = Grid.of("glyphs:protonet", {"method": [{"name": "protonet"}, {"name": "simpleshot"}]}).settings()
+    of_methods = Grid.of("glyphs:protonet", {"method": [{"name": "protonet"}, {"name": "simpleshot"}]}).settings
     assert [own["method.name"] for own in of_methods.values()] == ["protonet", "simpleshot"]
     assert [own["transform"] for own in of_methods.values()] == ["none", "center-unit"]
 

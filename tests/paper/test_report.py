@@ -21,7 +21,7 @@ from hyperproto.episodes import EpisodeSampler, episodes_hash
 from hyperproto.errors import ConfigError, DataError, EpisodeError, HyperProtoError
 from hyperproto.files import json_checksum
 from hyperproto.methods import METHODS, Method, Task
-from hyperproto.paper.report import make_report, options_from_data
+from hyperproto.paper.report import HOW, make_report, options_from_data
 from hyperproto.paper.table import TableReport, caption, lines, markdown, text_table
 from hyperproto.training import load_recipe, train
 from hyperproto.training.sources import run_source
@@ -119,18 +119,20 @@ def test_two_seeds_an_empty_cell_and_what_can_be_run(table: str, runs: Path) -> 
     rows = shown(found)
     protonet, simple = rows[1][2], [("", "cosine point none"), ("", "simpleshot point center-unit")]
     assert rows[0] == ("ProtoNet", "Tiny", ["40.00 ± 1.50", "50.25 ± 0.50"])
-    assert [row[:2] for row in rows[1:4]] == [(f"{table}:protonet, seed 0; tiny", "protonet point none"), *simple]
-    assert all("±" in cell and "sd" not in cell for cell in protonet)
-    assert rows[4] == ("Elsewhere", "Huge", ["", "99.00 ± 0.10"])
-    assert rows[5][0] == "HyperProto"
-    assert [row[:2] for row in rows[6:11]] == [
-        (f"{table}:hyperproto, seeds 0, 7", "hyperproto paper none"),
-        ("", "hyperproto bayes none prior_ratio=measured"),
-        ("", "protonet point none"),
+    assert [row[:2] for row in rows[1:5]] == [
+        (f"{table}:protonet, seed 0; tiny", "as in the paper: protonet point none"),
+        ("", "Bayes fit: hyperproto bayes none"),
         *simple,
     ]
-    assert all(row[2][0] == "" and ", sd " in row[2][1] for row in rows[6:11])
-    assert rows[11:] == [(f"to run: {table}:cone", "", ["", ""])]
+    assert all("±" in cell and "sd" not in cell for cell in protonet)
+    assert rows[5] == ("Elsewhere", "Huge", ["", "99.00 ± 0.10"])
+    assert rows[6][0] == "HyperProto"
+    assert [row[:2] for row in rows[7:9]] == [
+        (f"{table}:hyperproto, seeds 0, 7", "as in the paper: hyperproto paper none radius_distance=plain"),
+        ("", "Bayes fit: hyperproto bayes none"),
+    ]
+    assert all(row[2][0] == "" and ", sd " in row[2][1] for row in rows[7:9])
+    assert rows[9:] == [(f"to run: {table}:cone", "", ["", ""])]
 
 
 def test_averages_over_columns(table: str, runs: Path) -> None:
@@ -168,10 +170,11 @@ def test_the_numbers_are_those_of_an_evaluation(table: str, runs: Path, vectors_
     [group] = content["rows"][2]["ours"]
     assert [run["folder"] for run in group["runs"]] == [str(folder) for folder in folders]
     for variant in group["results"]:
-        name, fit, _ = variant["label"].split()[:3]
+        name, fit, _, *reading = variant["label"].rpartition(": ")[2].split()
+        options = dict(option.split("=") for option in reading)
         accuracies = []
         for folder in folders:
-            candidates = select([run_source(str(folder), pool)], [name], [fit], [], {})
+            candidates = select([run_source(str(folder), pool)], [name], [fit], [], options)
             settings = {"way": 4, "shot": [1, 1, 2, 5]}
             accuracies.append(evaluate_candidates(candidates, pool, episodes, settings)[0].values)
         measured = variant["columns"]["unequal"]
@@ -198,12 +201,12 @@ def test_everything_is_paired(table: str, runs: Path) -> None:
     pairs = [(pair["column"], pair["a"].split(":")[-1], pair["b"].split(":")[-1]) for pair in content["comparisons"]]
     assert sorted(pairs) == [
         ("1 shot", " hyperproto-cone paper none", " protonet point none"),
-        ("unequal", " hyperproto paper none", " protonet point none"),
-        ("unequal", " hyperproto-cone paper none", " hyperproto paper none"),
+        ("unequal", " hyperproto paper none radius_distance=plain", " protonet point none"),
+        ("unequal", " hyperproto-cone paper none", " hyperproto paper none radius_distance=plain"),
         ("unequal", " hyperproto-cone paper none", " protonet point none"),
     ]
     labels = [variant["label"] for variant in content["rows"][2]["ours"][0]["results"]]
-    assert labels[:2] == ["hyperproto-cone paper none", "hyperproto-cone unbiased none"]  # a cone has no bayes
+    assert labels == ["as in the paper: hyperproto-cone paper none", "Bayes fit: hyperproto bayes none"]
 
 
 def every_result(group: dict[str, Any]) -> list[dict[str, Any]]:
@@ -244,7 +247,7 @@ def test_a_method_of_fixed_way_and_shots_is_measured_where_it_serves(table: str,
     found = report(table, runs)
     [group] = found.groups
     assert all(set(variant.results) == {"1 shot"} for variant in group.variants.values())
-    assert [label.split()[0] for label in group.variants] == ["snail", "protonet", "cosine", "simpleshot"]
+    assert list(group.variants) == ["as in the paper: snail point none", "Bayes fit: hyperproto bayes none"]
     left_out = f"{folder}, column 'unequal', is left out: SNAIL was trained with 1 shots and serves no other number"
     assert [remark.startswith(left_out) for remark in found.remarks] == ([] if columns else [True])
     assert set(found.hashes) == {"1 shot"}
@@ -280,7 +283,7 @@ def test_a_method_on_items_causes_no_encoding_and_has_no_baselines(
     made(table, runs, "items")
     monkeypatch.setattr(ENCODERS.get("tiny"), "encode_all", lambda *_: pytest.fail("nothing asked for vectors"))
     [group] = report(table, runs).groups
-    assert list(group.variants) == ["on-items point none"]
+    assert list(group.variants) == ["as in the paper: on-items point none"]
 
 
 def test_a_costly_method_is_measured_on_the_first_episodes(table: str, runs: Path) -> None:
@@ -297,7 +300,7 @@ def test_a_costly_method_is_measured_on_the_first_episodes(table: str, runs: Pat
     whole = next(group for group in found.groups if not group.paper.episodes)
     both = costly.own.over_seeds("unequal").values, whole.own.over_seeds("unequal").values[:5]
     assert abs(pair["difference"]) == pytest.approx(abs((both[0] - both[1]).mean()))
-    assert costly.variants["protonet point none"].results["unequal"][0].settings["episodes"] == 5
+    assert costly.variants["Bayes fit: hyperproto bayes none"].results["unequal"][0].settings["episodes"] == 5
     assert "of some rows the first of them" in caption(found)[0]
     assert found.to_json()["columns"][1]["episode_hash"] == whole.own.results["unequal"][0].settings["episode_hash"]
 
@@ -445,7 +448,7 @@ def test_what_is_printed(table: str, runs: Path) -> None:
     words = caption(found)
     hashed = found.hashes["unequal"]
     assert any(f"shots 1,1,2,5, 5 queries a class, 14 episodes, seed 3, hash {hashed}" in line for line in words)
-    assert words[-2:] == ["ProtoNet, Tiny: a note on a row", "a note on the table"]
+    assert words[-3:] == ["ProtoNet, Tiny: a note on a row", HOW, "a note on the table"]
     text = markdown(found).splitlines()
     assert text[0] == "## Table 0: tests"
     assert text[2:5] == [

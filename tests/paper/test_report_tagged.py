@@ -73,7 +73,8 @@ def test_runs_are_measured_as_the_toolkit_counts(table: str, tmp_path: Path) -> 
     run = train(load_recipe(f"{table}:row2"), tmp_path / "runs" / "one")
     report = make_report(table, tmp_path / "runs", None, nothing)
     [group] = report.groups
-    assert [label.split()[0] for label in group.variants] == ["protonet", "cosine", "nnshot", "structshot"]
+    methods = [label.rpartition(": ")[2].split()[0] for label in group.variants]
+    assert methods == ["protonet", "hyperproto", "cosine", "nnshot", "structshot"]
     learner, _ = run.load()
     pool = open_pool(f"conll:{tmp_path / 'data'}", "test")
     encoded = EncodedPool.encode(learner.features.encoder, pool)

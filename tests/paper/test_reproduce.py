@@ -15,8 +15,10 @@ from hyperproto.data import open_pool
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.files import lock
 from hyperproto.paper import report as paper_table
-from hyperproto.paper import reproduce, train_run
-from hyperproto.paper.reproduce import Reproduction, plan_rows, scores_path
+from hyperproto.paper import reproduce
+from hyperproto.paper import runs as train_run
+from hyperproto.paper.report import scores_path
+from hyperproto.paper.reproduce import Reproduction, plan_rows
 from hyperproto.paper.table import lines
 from hyperproto.problems import make_sampler
 from hyperproto.recipes import builtin_tables, cost_minutes
@@ -119,7 +121,7 @@ def test_what_is_there_is_kept(table: str, tmp_path: Path, monkeypatch: pytest.M
         return real_measure(candidates, table, column, *rest)
 
     monkeypatch.setattr(train_run, "train_run", train)
-    monkeypatch.setattr(reproduce, "measure_column", measure)
+    monkeypatch.setattr(paper_table, "measure_column", measure)
     again, told = made(table, out)
     assert (trained, measured) == ([], [])
     assert all(line.endswith("finished before") for line in told)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hyperproto.evaluation import Result
-from hyperproto.reports.demo_page import OURS, SAME_FIT, SHORT, THEIRS, DemoReport, Picture
+from hyperproto.paper.demo import OURS, SAME_FIT, SHORT, THEIRS, DemoReport, Picture
 
 LABELS = [*SHORT, SAME_FIT]
 NOISE = np.random.default_rng(0).normal(scale=0.02, size=(len(LABELS), 200))

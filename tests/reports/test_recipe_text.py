@@ -6,7 +6,7 @@ import pytest
 
 from hyperproto.errors import ConfigError
 from hyperproto.recipes import builtin_recipes, read_rows
-from hyperproto.reports.recipe_text import recipe_text
+from hyperproto.reports.run_page import recipe_text
 from hyperproto.training import load_recipe
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hyperproto.reports.demo_page import OURS, SAME_FIT, SHORT, THEIRS
+from hyperproto.paper.demo import OURS, SAME_FIT, SHORT, THEIRS
 from research import entities_page
 from research.intents import page as intents_page
 from research.stored_table import FILES, page, stored_table

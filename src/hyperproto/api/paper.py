@@ -13,10 +13,10 @@ from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
     from hyperproto.paper.figures import PaperFigure
-    from hyperproto.paper.grid import OnRun
+    from hyperproto.paper.grid import GridReport
     from hyperproto.paper.reproduce import Reproduction
+    from hyperproto.paper.runs import OnRun
     from hyperproto.paper.table import TableReport
-    from hyperproto.reports.grid_table import GridReport
     from hyperproto.training import Run
 
 

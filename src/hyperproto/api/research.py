@@ -59,7 +59,7 @@ def train(
     >>> run.best_validation()["step"]  # doctest: +SKIP
     2
     """
-    from hyperproto.paper.train_run import train_run
+    from hyperproto.paper.runs import train_run
     from hyperproto.recipes import override_texts, run_name
 
     trust_files(trust)

@@ -33,7 +33,7 @@ def recipes_list(
 @recipes_app.command("show")
 def recipes_show(recipe: str, override: Overrides = None, trust: Trust = None, json_file: JsonFile = None) -> None:
     """Print a recipe, complete, with its cost, the number it should reach and the published one; it is TOML."""
-    from hyperproto.reports.recipe_text import recipe_text
+    from hyperproto.reports.run_page import recipe_text
     from hyperproto.training import load_recipe
 
     checked = load_recipe(recipe, override, trust=trust)

@@ -24,8 +24,7 @@ def demo(
     json_file: JsonFile = None,
 ) -> None:
     """Train ProtoNet and HyperProto on the built-in glyphs; compare them, and simple baselines, on unseen scripts."""
-    from hyperproto.paper.demo import run_demo
-    from hyperproto.reports.demo_page import MARKS
+    from hyperproto.paper.demo import MARKS, run_demo
 
     with progress_bar("demo") as moved:
         report = run_demo(out, moved)

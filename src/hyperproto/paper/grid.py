@@ -1,6 +1,6 @@
 """Every combination of settings of a recipe: a run in a folder of its own for each, resumable, and a table at the end.
 
-    settings -> combinations -> jobs -> GridReport (reports/grid_table.py)
+    settings -> combinations -> runs -> GridReport
 
 `-o KEY=VALUE,VALUE` gives a setting several values. Commas inside brackets, braces or quotes belong to a value:
 `-o validation.shot=[1,1,2,5],[5,5,5,5]`, `-o data.spec='"fewrel:,holdout=16"'`.
@@ -8,38 +8,41 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hyperproto import __version__
-from hyperproto.data import open_pool
 from hyperproto.encoders import ENCODERS
 from hyperproto.errors import ConfigError, DataError, HyperProtoError
-from hyperproto.files import lock, read_json
+from hyperproto.files import atomic_write, lock, read_json
 from hyperproto.methods import METHODS
-from hyperproto.paper.jobs import Board, Job, Outcome, checked_workers, run_jobs
-from hyperproto.paper.report import run_differences
-from hyperproto.paper.train_run import finished
-from hyperproto.progress import Show, noted
+from hyperproto.paper.jobs import checked_workers
+from hyperproto.paper.runs import GridRun, OnRun, Planned, run_planned
+from hyperproto.problems import mean_interval
+from hyperproto.problems.intervals import or_none
+from hyperproto.progress import Show
 from hyperproto.recipes import WORDS, Recipe, parse_values, run_name, toml_value
 from hyperproto.registry import defaults
-from hyperproto.reports.grid_table import GridReport, GridRun
+from hyperproto.reports.tables import Number, Sheet, SheetRow, TextTable
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.resolve import completed
 
 SEED = "training.seed"
+NOTE = (
+    "Mean of the best validation over seeds ± its 95 % interval over seeds (Student's t); of a single seed, the "
+    "interval over its validation episodes. Validation chose the weights, and the best row: report other episodes."
+)
 MANIFEST = "grid.json"
 MOST_RUNS = 1000
 LONGEST_NAME = 40  # characters of a value in the name of a folder
-TRAIN = "hyperproto.paper.train_run:train_job"
-
-OnRun = Callable[[GridRun, str], None]  # a run that has ended, and a line about it
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Grid:
             raise ConfigError(f"{count:,} combinations; a grid has at most {MOST_RUNS:,} runs: give fewer values")
         swept = {key: values for key, values in given.items() if len(values) > 1 or key == SEED}
         grid = cls(recipe, {key: values[0] for key, values in given.items() if key not in swept}, swept)
-        grid.settings()
+        grid.settings  # noqa: B018 # every mistake is told now
         return grid
 
     def combinations(self) -> list[Combination]:
@@ -87,28 +90,30 @@ class Grid:
         """All that a run changes in the recipe."""
         return [*(f"{key}={value}" for key, value in self.fixed.items()), *one.overrides]
 
-    def load(self, one: Combination) -> Recipe:
-        """The recipe of a run, checked."""
-        return load_recipe(self.recipe, self.overrides(one))
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
+        """The recipe of each run, checked, by the name of the run."""
+        found = {}
+        for one in self.combinations():
+            try:
+                found[one.name] = load_recipe(self.recipe, self.overrides(one))
+            except HyperProtoError as error:
+                raise type(error)(f"{one.name}: {error}" if self.swept else str(error)) from None
+        return found
 
+    @cached_property
     def settings(self) -> dict[str, dict[str, Any]]:
         """The settings in which the runs differ, by the name of the run, as resolved: dotted keys, with defaults.
 
         A swept table is taken apart, so that a row shows what its run was trained with, however it was asked for. Two
         combinations that give the same run are refused.
         """
-        recipes = {}
-        for one in self.combinations():
-            try:
-                recipes[one.name] = self.load(one)
-            except HyperProtoError as error:
-                raise type(error)(f"{one.name}: {error}" if self.swept else str(error)) from None
         every = {
             name: _flat(completed(recipe).model_dump(mode="json", exclude=set(WORDS)))
-            for name, recipe in recipes.items()
+            for name, recipe in self.recipes.items()
         }
         keys = _different(every)
-        for name, recipe in recipes.items():
+        for name, recipe in self.recipes.items():
             for registry, section in ((ENCODERS, recipe.encoder), (METHODS, recipe.method)):
                 own = defaults(registry.get(section.name.partition(":")[0] if registry is ENCODERS else section.name))
                 plain = json.loads(json.dumps(own, default=str))  # as the recipe has them
@@ -214,6 +219,110 @@ def _short(text: str) -> str:
     return f"{plain}-{sha256(whole.encode()).hexdigest()[:6]}"
 
 
+@dataclass(frozen=True)
+class SeedGroup:
+    """Finished runs that differ in their seeds only."""
+
+    settings: dict[str, Any]
+    runs: list[GridRun]
+
+    @property
+    def values(self) -> list[float]:
+        """The best validation of each."""
+        return [run.result["value"] for run in self.runs if run.result is not None]
+
+    @property
+    def mean(self) -> tuple[float, float | None]:
+        """Mean over seeds and half its 95 % interval over seeds; of a single one, its interval over episodes."""
+        if len(self.values) == 1:
+            [run] = self.runs
+            return self.values[0], None if run.result is None else run.result["ci95"]
+        mean, half = mean_interval(np.array(self.values))
+        return mean, or_none(half)
+
+
+@dataclass
+class GridReport:
+    """The runs of a grid, in a folder; `about` says which grid it is."""
+
+    about: dict[str, Any]
+    folder: Path
+    runs: dict[str, GridRun] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> list[GridRun]:
+        """Runs without a result."""
+        return [run for run in self.runs.values() if run.status == "failed"]
+
+    @property
+    def groups(self) -> list[SeedGroup]:
+        """Finished runs by their settings but for the seed, the best mean first."""
+        found: dict[str, SeedGroup] = {}
+        for run in self.runs.values():
+            if run.result is not None:
+                own = {key: value for key, value in run.settings.items() if key != SEED}
+                found.setdefault(json.dumps(own, default=str), SeedGroup(own, [])).runs.append(run)
+        return sorted(found.values(), key=lambda group: -group.mean[0])
+
+    @property
+    def metric(self) -> str:
+        """What validation measures."""
+        return next((run.result["metric"] for run in self.runs.values() if run.result is not None), "accuracy")
+
+    def sheet(self) -> Sheet:
+        """The table: a row for each group of seeds."""
+        keys = list(dict.fromkeys(key for group in self.groups for key in group.settings))
+        seeded = any(SEED in run.settings for run in self.runs.values())
+        head = [*keys, *(["seeds"] if seeded else []), "each", f"{self.metric}, %"]
+        rows = []
+        for group in self.groups:
+            mean, half = group.mean
+            words = [_shown(group.settings[key]) if key in group.settings else "" for key in keys]
+            words += [", ".join(str(run.settings[SEED]) for run in group.runs)] if seeded else []
+            words.append(", ".join(f"{100 * value:.2f}" for value in group.values))
+            rows.append(SheetRow([*words, Number(100 * mean, None if half is None else 100 * half)]))
+        notes = [NOTE, *(f"{run.name}: {run.words()}" for run in self.failed)]
+        fixed = ", ".join(f"{key}={_shown(value)}" for key, value in self.about["fixed"].items())
+        title = f"Grid over {self.about['recipe']}" + (f" with {fixed}" if fixed else "")
+        return Sheet(title, head, rows, notes, labels=len(head) - 1)
+
+    def table(self) -> TextTable:
+        """The same for the terminal."""
+        sheet = self.sheet()
+        return TextTable(sheet.title, sheet.head, [row.texts() for row in sheet.rows], texts=sheet.labels)
+
+    def table_text(self, kind: str = "markdown") -> str:
+        """The table as Markdown, LaTeX, CSV or HTML: "markdown", "latex", "csv" or "html"."""
+        return self.sheet().text(kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every run, and every mean over seeds, the best first; values are fractions."""
+        groups = []
+        for group in self.groups:
+            mean, half = group.mean
+            seeds = [run.settings.get(SEED) for run in group.runs]
+            own = {"settings": group.settings, "seeds": seeds, self.metric: mean, "ci95": half}
+            groups.append({**own, "runs": [run.name for run in group.runs]})
+        return {
+            **self.about,
+            "metric": self.metric,
+            "groups": groups,
+            "runs": [r.to_json() for r in self.runs.values()],
+        }
+
+    def write(self) -> None:
+        """Write grid.json and grid.md into the folder."""
+        for name, text in (("grid.json", json.dumps(self.to_json(), indent=1)), ("grid.md", self.table_text())):
+            with atomic_write(self.folder / name) as file:
+                file.write(text.encode() + (b"" if text.endswith("\n") else b"\n"))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "default"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
 def default_folder(recipe: str) -> Path:
     """Where a grid lies unless told otherwise."""
     return Path("runs") / f"{run_name(recipe)}-grid"
@@ -228,12 +337,14 @@ def run_grid(
 ) -> GridReport:
     """Train what is not finished, skip what is, and write grid.json and grid.md after every run."""
     count = checked_workers(workers)
-    runs = [Planned(one.name, grid.recipe, grid.overrides(one), folder / one.name) for one in grid.combinations()]
+    runs = [
+        Planned(one.name, grid.recipe, grid.overrides(one), grid.recipes[one.name], folder / one.name)
+        for one in grid.combinations()
+    ]
     if Run(folder).config.exists():
         raise ConfigError(f"{folder} is the folder of a run, not of a grid; name another one with --out")
     with lock(folder, "another process runs a grid here; wait until it ends, or name another folder with --out"):
         _check_manifest(grid, folder)
-        settings = grid.settings()
         report = GridReport(grid.manifest() | {"version": __version__}, folder, {})
 
         def keep(run: GridRun, line: str) -> None:
@@ -242,7 +353,7 @@ def run_grid(
             if on_run is not None:
                 on_run(run, line)
 
-        run_planned(runs, settings, count, show, keep)
+        run_planned(runs, grid.settings, count, show, keep)
         report.runs = {plan.name: report.runs[plan.name] for plan in runs}  # in the order of the settings
         report.write()
     return report
@@ -267,137 +378,3 @@ def _check_manifest(grid: Grid, folder: Path) -> None:
             f"{folder} holds another grid ({'; '.join(different)}); name another folder with --out, or remove this "
             "one. Values of settings that it sweeps can be added"
         )
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A run that is to be made: its name among others, its recipe with changes, its folder."""
-
-    name: str
-    recipe: str
-    overrides: list[str]
-    folder: Path
-    weight: float = 1.0  # how long it takes, beside others
-    function: str = TRAIN
-    arguments: dict[str, Any] | None = None  # of another function than the training itself
-    done: Callable[[Path], dict[str, Any] | None] = finished  # what a finished run keeps
-
-    def job(self) -> Job:
-        """As a job of a worker."""
-        own = {"recipe": self.recipe, "folder": str(self.folder), "changes": self.overrides, **(self.arguments or {})}
-        return Job(self.name, self.function, own, self.weight)
-
-
-def run_planned(
-    plans: Sequence[Planned],
-    settings: Mapping[str, dict[str, Any]],
-    workers: int,
-    show: Show | None,
-    on_run: OnRun,
-    data: Sequence[tuple[str, str]] = (),
-) -> None:
-    """Make runs: those whose settings changed are refused before anything runs, finished ones are skipped.
-
-    `data`, specs and splits, are needed beside those that the recipes name.
-    """
-    open_plans, told = [], 0
-    for plan in plans:
-        _check_settings(plan)
-    for plan in plans:
-        kept = plan.done(plan.folder)
-        if kept is None:
-            open_plans.append(plan)
-            continue
-        told += 1
-        run = GridRun(plan.name, plan.folder, settings[plan.name], "finished", result=kept)
-        on_run(run, f"[{told}/{len(plans)}] {plan.name}: {run.words()}, finished before")
-    check_data(open_plans, show, data if open_plans else ())
-    jobs = [*_stages(open_plans), *(plan.job() for plan in open_plans)]
-    board = Board(jobs, workers, show)
-    by_name = {plan.name: plan for plan in open_plans}
-
-    def ended(outcome: Outcome) -> None:
-        nonlocal told
-        plan = by_name.get(outcome.name)
-        if plan is None:  # a stage: what fails there fails again, and is told, in the runs that start from it
-            return
-        told += 1
-        status = "failed" if outcome.result is None else "finished"
-        run = GridRun(plan.name, plan.folder, settings[plan.name], status, outcome.result, outcome.error)
-        left = len(plans) - told
-        words = f"[{told}/{len(plans)}] {plan.name}: {run.words()}, {duration(outcome.seconds)}"
-        seconds = board.seconds_left()
-        rest = "" if seconds is None else f", about {duration(seconds)}"
-        on_run(run, f"{words}; {left} to go{rest}" if left else words)
-
-    run_jobs(board, ended)
-
-
-def _check_settings(plan: Planned) -> None:
-    """Refuse a run that was begun with other settings: its recipe, or a file that it names, was changed."""
-    run = Run(plan.folder)
-    if not run.config.exists():
-        return
-    different = run_differences(run, load_recipe(plan.recipe, plan.overrides))
-    if different:
-        raise ConfigError(
-            f"{plan.folder} holds a run with other settings ({', '.join(different)}); name another folder with --out, "
-            "or remove this one"
-        )
-
-
-def _stages(plans: Sequence[Planned]) -> list[Job]:
-    """The runs that others start from: two of them must not be trained at the same time."""
-    found: dict[Path, Job] = {}
-    for plan in plans:
-        stage = load_recipe(plan.recipe, plan.overrides).stage_before
-        if stage is None or Run(stage.recipe).config.exists() or Run(plan.folder).checkpoint.exists():
-            continue
-        folder = plan.folder.parent / run_name(stage.recipe)
-        arguments = {"recipe": stage.recipe, "folder": str(folder), "changes": []}
-        if finished(folder) is None:
-            found.setdefault(folder, Job(f"{stage.recipe}, a first stage", TRAIN, arguments, plan.weight, first=True))
-    return list(found.values())
-
-
-def check_data(plans: Sequence[Planned], show: Show | None, more: Sequence[tuple[str, str]] = ()) -> None:
-    """Tell what is missing of the data before anything runs."""
-    for error in data_problems(plans, show, more):
-        raise type(error)(f"nothing was run: {error}")
-
-
-def data_problems(
-    plans: Sequence[Planned], show: Show | None, more: Sequence[tuple[str, str]] = ()
-) -> Iterator[HyperProtoError]:
-    """Open all data that runs train and validate on, and `more`, specs and splits; yield what is wrong with each."""
-    wanted: dict[tuple[str, str], str] = {}
-    for plan in plans:
-        recipe = load_recipe(plan.recipe, plan.overrides)
-        for data in ((recipe.data.spec, recipe.data.split), (recipe.validation_spec, recipe.validation.split)):
-            wanted.setdefault(data, plan.name)
-    for data in more:
-        wanted.setdefault(data, "the table")
-    for (spec, split), name in wanted.items():
-        try:
-            open_pool(spec, split, noted(show, f"items of {spec} {split}"))
-        except HyperProtoError as error:
-            yield type(error)(f"{name} needs {spec} ({split}): {error}{_fetched(spec, str(error))}")
-
-
-def _fetched(spec: str, said: str) -> str:
-    """How to get a data set, where the error does not say it."""
-    name = spec.partition(":")[0]
-    with suppress(ModuleNotFoundError):
-        from hyperproto.data.get import DOWNLOADS
-
-        if name == spec and name in DOWNLOADS and "hyperproto data get" not in said:
-            return f"; hyperproto data get {name} fetches it"
-    return ""
-
-
-def duration(seconds: float) -> str:
-    """A time in two units at most: 45 s, 12 min, 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,11 +1,21 @@
-"""A table of the paper, and beside each published row the runs that reproduce it, all on the same episodes."""
+"""A report on a table of the paper: the runs that reproduce its rows, all measured on the same episodes.
+
+    find_runs -> measure_run (run_candidates on every column) -> TableReport (paper/table.py)
+
+`reproduce` trains the runs first, and measures them with the same functions.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hyperproto import __version__
 from hyperproto.comparison.measure import evaluate_candidates
 from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
@@ -13,52 +23,62 @@ from hyperproto.encoders import ENCODERS, Encoder
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.errors import DataError, HyperProtoError
 from hyperproto.evaluation import EncodedPool, Result
-from hyperproto.files import is_folder
-from hyperproto.methods import METHODS, Method
+from hyperproto.files import atomic_write, is_folder, read_json
+from hyperproto.methods import METHODS
 from hyperproto.paper.table import RunGroup, TableReport, TableRun
 from hyperproto.problems import make_sampler
 from hyperproto.progress import Show
 from hyperproto.recipes import WORDS, Column, Paper, PaperTable, Recipe, parse, read_table, recipes_of
-from hyperproto.registry import TrustError, names_file, without_files
+from hyperproto.registry import TrustError, keywords, names_file, without_files
 from hyperproto.training import Run, load_recipe
 from hyperproto.training.resolve import completed
 from hyperproto.training.run import differences, validated
-from hyperproto.training.sources import Candidate, Source, run_source
+from hyperproto.training.sources import READING, Candidate, Source, run_source
 
-# On every run's encoder: what a trained method must beat.
-BASELINES = {"accuracy": ("protonet", "cosine", "simpleshot"), "f1": ("protonet", "cosine", "nnshot", "structshot")}
+# On ProtoNet's encoder: simple methods that a trained one must beat.
+BASELINES = {"accuracy": ("cosine", "simpleshot"), "f1": ("cosine", "nnshot", "structshot")}
+PUBLISHED, BAYES = "as in the paper", "Bayes fit"  # how a run is measured
+HOW = (
+    f"{PUBLISHED}: by eq. 3 with plain distances beside the squared measure, or, where a method has another closed "
+    f"form, by that. {BAYES}: our closed form of the sphere on the same encoder. Other lines: simple baselines on "
+    "ProtoNet's encoder."
+)
 
 
 def make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) -> TableReport:
     """Find the runs of a table below `runs` (None: the folder runs, if there is one) and evaluate them all.
 
-    Nobody has named these runs, so no file that one of them names is imported: such a run is left out, with a remark.
+    The user has not named these runs one by one, so no file that a run names is imported: such a run is left out, with
+    a remark.
     """
-    with without_files():
-        return _make_report(spec, runs, episodes, show)
-
-
-def _make_report(spec: str, runs: Path | None, episodes: int | None, show: Show) -> TableReport:
     table = read_table(spec)
     if runs is not None and not is_folder(runs):
         raise DataError(f"{runs}: no such folder; name the one that holds your runs with --runs")
-    found, to_run, remarks = find_runs(spec, table, runs or Path("runs"))
-    groups, twice = group_by_seed([run for run in found if run.has_model])
-    report = TableReport(
-        table=table,
-        episodes=episodes or table.episodes,
-        groups=[RunGroup(seeds) for seeds in groups],
-        started=[run for run in found if not run.has_model],
-        to_run=to_run,
-        remarks=remarks + twice,
-    )
-    for data, split in dict.fromkeys((column.data, column.split) for column in table.columns):
-        _evaluate(report, data, split, show)
+    with without_files():
+        found, to_run, remarks = find_runs(spec, table, runs or Path("runs"))
+        groups, twice = group_by_seed([run for run in found if run.has_model])
+        if groups:
+            table = with_note(table)
+        report = TableReport(
+            table=table,
+            episodes=episodes or table.episodes,
+            groups=[RunGroup(seeds) for seeds in groups],
+            started=[run for run in found if not run.has_model],
+            to_run=to_run,
+            remarks=remarks + twice,
+        )
+        for data, split in dict.fromkeys((column.data, column.split) for column in table.columns):
+            _evaluate(report, data, split, show)
     for group in report.groups:
         measured = {r.settings["run"] for v in group.variants.values() for column in v.results.values() for r in column}
         group.runs[:] = [run for run in group.runs if str(run.folder) in measured]
     report.groups[:] = [group for group in report.groups if group.runs]
     return report
+
+
+def with_note(table: PaperTable) -> PaperTable:
+    """Return the table with a note on how runs are measured."""
+    return table.model_copy(update={"notes": [HOW, *table.notes]})
 
 
 def _evaluate(report: TableReport, data: str, split: str, show: Show) -> None:
@@ -75,41 +95,47 @@ def _evaluate(report: TableReport, data: str, split: str, show: Show) -> None:
         pool = open_pool(data, split, show)
     drawn = {column.name: draw_column(table, column, pool, report.episodes) for column in wanted}
     for number, (group, run, columns) in enumerate(jobs, start=1):
+
+        def keep(column: Column, found: list[Result] | str, run: TableRun = run, group: RunGroup = group) -> None:
+            if isinstance(found, str):
+                report.remarks.append(f"{run.folder}, column {column.name!r}, is left out: {found}")
+            else:
+                group.add(column.name, found)
+                report.hashes[column.name] = episodes_hash(pool, drawn[column.name])
+
+        own = {"recipe": run.name or None, "training_seed": run.seed}
+        episodes = [(column, drawn[column.name][: group.paper.episodes]) for column in columns]
         here = _noted(show, f"run {number} of {len(jobs)},")
-        _evaluate_run(report, group, run, [(column, drawn[column.name]) for column in columns], pool, here)
+        try:
+            measure_run(run.folder, own, table, episodes, pool, keep, here)
+        except HyperProtoError as error:  # one bad run must not cost the others
+            report.remarks.append(f"{run.folder} is left out: {_one_line(error)}")
 
 
-def _evaluate_run(
-    report: TableReport,
-    group: RunGroup,
-    run: TableRun,
-    drawn: list[tuple[Column, list[Episode]]],
+def measure_run(
+    folder: Path,
+    own: dict[str, Any],
+    table: PaperTable,
+    columns: Sequence[tuple[Column, Sequence[Episode]]],
     pool: Pool,
+    keep: Callable[[Column, list[Result] | str], None],
     show: Show,
 ) -> None:
-    """Measure one run: the pool is encoded once, and scored by its own method and the baselines in every column.
+    """Measure a run in columns of one pool, which is encoded once; `own` is added to the settings of each result.
 
-    A method that reads items encodes nothing. Columns of a way or shot that a method does not serve are left out, and
-    of a costly method the first episodes of a column are scored, as many as its recipe says.
+    `keep(column, found)` is called after each column, with the results of all candidates, or with the reason why the
+    run cannot be measured there, such as a number of shots that its method does not support.
     """
-    try:
-        source = run_source(str(run.folder), pool)
-    except HyperProtoError as error:  # one bad run must not cost the others
-        report.remarks.append(f"{run.folder} is left out: {' '.join(str(error).split())}")
-        return
-    candidates = table_candidates(source, BASELINES[report.table.metric])
+    source = run_source(str(folder), pool)
+    candidates = run_candidates(source, table.metric)
     encoded: dict[Encoder, EncodedPool] = {}
-    own = {"recipe": run.name or None, "training_seed": run.seed}
-    for column, every in drawn:
-        episodes = every[: group.paper.episodes]
-        here = _noted(show, column.name)
+    for column, episodes in columns:
         try:
-            results = measure_column(candidates, report.table, column, pool, episodes, own, encoded, here)
+            found = measure_column(candidates, table, column, pool, episodes, own, encoded, _noted(show, column.name))
         except HyperProtoError as error:
-            report.remarks.append(f"{run.folder}, column {column.name!r}, is left out: {' '.join(str(error).split())}")
-            continue
-        group.add(column.name, results)
-        report.hashes[column.name] = episodes_hash(pool, every)
+            keep(column, _one_line(error))
+        else:
+            keep(column, found)
 
 
 def measure_column(
@@ -128,19 +154,78 @@ def measure_column(
     return evaluate_candidates(candidates, pool, episodes, settings, encoded, show, convention="toolkit")
 
 
-def table_candidates(source: Source, baselines: Sequence[str] = BASELINES["accuracy"]) -> list[Candidate]:
-    """Name what is measured on a run: its own method as it was trained, the paper's way and ours; the baselines."""
+def run_candidates(source: Source, metric: str) -> list[Candidate]:
+    """Return what is measured on a run: the paper's closed form, our Bayes fit and, on ProtoNet's encoder, baselines.
+
+    The paper's closed form is eq. 3 with plain distances, or the only one that the method has.
+    """
     assert source.method is not None  # a run has one
     assert source.method_name is not None
-    cls: type[Method] = METHODS.get(source.method_name)
-    fits = [fit for fit in dict.fromkeys((source.method.fit, "paper", cls.fits[0])) if fit in cls.fits]
-    others = baselines if source.method.reads == "vectors" else ()  # all of them read vectors
-    methods = list(dict.fromkeys((source.method_name, *others)))
-    return select([source], methods, fits, [], {})
+    name, fits = source.method_name, source.method.fits
+    fit = "paper" if "paper" in fits else source.method.fit
+    said = source.method_options.get(READING)
+    options = {READING: said or "plain"} if READING in keywords(METHODS.get(name)) else {}
+    found = [_called(PUBLISHED, candidate) for candidate in select([source], [name], [fit], [], options)]
+    if source.method.reads == "vectors":
+        sphere = name if "bayes" in fits else "hyperproto"
+        found += [_called(BAYES, candidate) for candidate in select([source], [sphere], ["bayes"], [], {})]
+    if name == "protonet":
+        found += select([source], BASELINES[metric], [], [], {})
+    return found
+
+
+def _called(words: str, candidate: Candidate) -> Candidate:
+    """Name a way to measure: by the reading of eq. 3, without options in which columns may differ (prior_ratio)."""
+    named = f"{candidate.method_name} {candidate.method.fit} {candidate.transform}"
+    reading = candidate.settings["options"].get(READING)
+    if candidate.method.fit == "paper" and reading is not None:
+        named += f" {READING}={reading}"
+    return replace(candidate, label=f"{words}: {named}")
+
+
+def scores_path(folder: Path, column: str) -> Path:
+    """Return the file with the scores of a column, in the folder of a run."""
+    return folder / "scores" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', column)}.json"
+
+
+def _task(table: PaperTable, column: Column, episodes: int) -> dict[str, Any]:
+    """Return all that scores depend on, beside the weights."""
+    drawn = {"query": column.query or table.query, "seed": table.seed, "episodes": episodes}
+    return {"version": __version__, **column.model_dump(), **drawn, "metric": table.metric}
+
+
+def write_scores(folder: Path, table: PaperTable, column: Column, episodes: int, found: list[Result] | str) -> None:
+    """Keep the results of a run in a column, or the reason why there are none, in a file in the folder of the run."""
+    content = {"left_out": found} if isinstance(found, str) else {"results": [_kept(result) for result in found]}
+    with atomic_write(scores_path(folder, column.name)) as file:
+        file.write(json.dumps({"task": _task(table, column, episodes), **content}).encode() + b"\n")
+
+
+def read_scores(folder: Path, table: PaperTable, column: Column, episodes: int) -> list[Result] | str | None:
+    """Read the results of a run in a column: a text says why it was left out, None that it was not measured."""
+    path = scores_path(folder, column.name)
+    try:
+        content = read_json(path)
+        if content["task"] != _task(table, column, episodes):
+            return None
+        return content["left_out"] if "left_out" in content else [_result(row) for row in content["results"]]
+    except (DataError, LookupError, TypeError, ValueError):  # none there, or damaged: measured again
+        return None
+
+
+def _kept(result: Result) -> dict[str, Any]:
+    values = [round(float(value), 9) for value in result.values]
+    others = {key: [round(float(value), 9) for value in own] for key, own in result.others.items()}
+    return {**vars(result), "values": values, "others": others}
+
+
+def _result(row: dict[str, Any]) -> Result:
+    arrays = {"values": np.array(row["values"]), "others": {key: np.array(own) for key, own in row["others"].items()}}
+    return Result(**{**row, **arrays})
 
 
 def draw_column(table: PaperTable, column: Column, pool: Pool, count: int) -> list[Episode]:
-    """The first `count` episodes of a column."""
+    """Draw the first `count` episodes of a column."""
     with _naming(table, column):
         query = column.query or table.query
         sampler = make_sampler(pool, way=column.way, shot=column.shot, query=query, seed=table.seed)
@@ -159,6 +244,10 @@ def _naming(table: PaperTable, column: Column) -> Iterator[None]:
 def _noted(show: Show, words: str) -> Show:
     """Put a few words before whatever else the bar says."""
     return lambda done, total, note="": show(done, total, f"{words} {note}")
+
+
+def _one_line(error: HyperProtoError) -> str:
+    return " ".join(str(error).split())
 
 
 def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun], dict[str, Paper], list[str]]:
@@ -187,7 +276,7 @@ def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun
                 table.row_of(paper)
                 runs.append(TableRun(path.parent, recipe, paper, name, digest, *_progress(recipe, Run(path.parent))))
         except HyperProtoError as error:
-            remarks.append(f"{path.parent} is left out: {' '.join(str(error).split())}")
+            remarks.append(f"{path.parent} is left out: {_one_line(error)}")
     found = {run.name for run in runs}
     return runs, {name: paper for name, paper in recipes.items() if name not in found}, remarks
 

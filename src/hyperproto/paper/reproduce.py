@@ -9,31 +9,23 @@ command that was interrupted goes on.
 """
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hyperproto import __version__
-from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
-from hyperproto.encoders import Encoder
-from hyperproto.errors import ConfigError, DataError, HyperProtoError, unknown_name
-from hyperproto.evaluation import EncodedPool, Result
-from hyperproto.files import atomic_write, lock, read_json
-from hyperproto.methods import METHODS
+from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.evaluation import Result
+from hyperproto.files import atomic_write, lock
 from hyperproto.paper.figure import Request, Results
 from hyperproto.paper.figures import make_figures
-from hyperproto.paper.grid import OnRun, Planned, data_problems, duration, run_planned
 from hyperproto.paper.jobs import checked_workers
-from hyperproto.paper.report import BASELINES, draw_column, measure_column
+from hyperproto.paper.report import draw_column, measure_run, read_scores, with_note, write_scores
+from hyperproto.paper.runs import GridRun, OnRun, Planned, data_problems, duration, finished, run_planned, train_job
 from hyperproto.paper.score_figures import bar_numbers
 from hyperproto.paper.table import RunGroup, TableReport, TableRun, sheet
-from hyperproto.paper.train_run import finished, train_job
 from hyperproto.progress import Show
 from hyperproto.recipes import (
     Column,
@@ -42,30 +34,20 @@ from hyperproto.recipes import (
     Recipe,
     SmallRow,
     cost_minutes,
-    parse,
     read_recipe,
     read_table,
     recipes_of,
     run_name,
     toml_value,
 )
-from hyperproto.registry import keywords
-from hyperproto.reports.grid_table import GridRun
 from hyperproto.reports.tables import TextTable
 from hyperproto.training import Run, load_recipe
-from hyperproto.training.sources import READING, Candidate, Source, run_source
 
 BUDGETS = ("small", "paper")
 DEFAULT, ALL = "default", "all"  # sets of rows
 FAMILIES = ("protonet", "hyperproto")  # what `default` is of the paper's budget: methods whose names begin so
 TRAINING_SHARE = 0.8  # of the time of a run; the rest is its evaluation
 MOST_SEEDS = 100
-PUBLISHED, BAYES = "as in the paper", "Bayes fit"  # how a run is measured
-HOW = (
-    f"{PUBLISHED}: by eq. 3 with plain distances beside the squared measure, or, where a method has another closed "
-    f"form, by that. {BAYES}: our closed form of the sphere on the same encoder. Other lines: simple baselines on "
-    "ProtoNet's encoder."
-)
 
 
 @dataclass(frozen=True)
@@ -307,13 +289,14 @@ def _episodes(table: PaperTable, budget: str, episodes: int | None) -> int:
 @dataclass(frozen=True)
 class _Plan(Planned):
     seed: int = 0
+    minutes: float | None = None  # on one core; None: not known, or for a GPU
 
 
 def _plans(
     row: Row, spec: str, table: PaperTable, episodes: int, seeds: int, out: Path, changes: Sequence[str]
 ) -> list[_Plan]:
     """One run for each seed."""
-    recipe = load_recipe(row.recipe, list(changes))
+    usual = load_recipe(row.recipe)
     columns = [column.model_dump() for column in table.columns_of(row.paper)]
     counted = min(episodes, row.paper.episodes or episodes)
     task = {"table": spec, "columns": columns, "episodes": counted}
@@ -322,17 +305,21 @@ def _plans(
         name = f"{run_name(row.recipe)}-seed-{seed}"
         said = {key: value for key, value in row.paper.model_dump().items() if value is not None}
         overrides = [*changes, f"training.seed={seed}", f"paper={toml_value(said)}"]
+        checked = load_recipe(row.recipe, overrides)
+        minutes = minutes_of(checked, usual)
         plans.append(
             _Plan(
                 name=name,
                 recipe=row.recipe,
                 overrides=overrides,
+                checked=checked,
                 folder=out / name,
-                weight=minutes_of(recipe, load_recipe(row.recipe)) or 1.0,
+                weight=minutes or 1.0,
                 function="hyperproto.paper.reproduce:reproduce_job",
                 arguments=task,
                 done=partial(_done, table=table, columns=columns, episodes=counted),
                 seed=seed,
+                minutes=minutes,
             )
         )
     return plans
@@ -345,11 +332,9 @@ def minutes_of(recipe: Recipe, usual: Recipe) -> float | None:
 
 
 def _cost(row: Row, table: PaperTable, plans: Sequence[_Plan]) -> PlannedRow:
-    recipe = load_recipe(row.recipe, plans[0].overrides)
     done = sum(plan.done(plan.folder) is not None for plan in plans)
-    minutes = minutes_of(recipe, load_recipe(row.recipe))
     name = f"{row.paper.method}, {row.paper.backbone}"
-    return PlannedRow(row.recipe, name, len(table.columns_of(row.paper)), len(plans), done, minutes)
+    return PlannedRow(row.recipe, name, len(table.columns_of(row.paper)), len(plans), done, plans[0].minutes)
 
 
 def reproduce_job(
@@ -392,86 +377,19 @@ def _measure(
     if not todo:
         return
     pool = _pool(todo[0].data, todo[0].split)
-    source = run_source(str(folder), pool)
-    candidates = run_candidates(source, table.metric)
-    encoded: dict[Encoder, EncodedPool] = {}
-    seed = Run(folder).read_config()["recipe"]["training"]["seed"]
-    own = {"recipe": recipe, "training_seed": seed}
-    for number, column in enumerate(todo):
-        part = partial(_part, show, number / len(todo), 1 / len(todo))
-        drawn = draw_column(table, column, pool, episodes)
-        try:
-            results = measure_column(candidates, table, column, pool, drawn, own, encoded, part)
-            _write_scores(folder, table, column, episodes, {"results": [_kept(result) for result in results]})
-        except HyperProtoError as error:  # a way or shot that its method does not serve
-            _write_scores(folder, table, column, episodes, {"left_out": " ".join(str(error).split())})
+    drawn = [(column, draw_column(table, column, pool, episodes)) for column in todo]
+    own = {"recipe": recipe, "training_seed": Run(folder).read_config()["recipe"]["training"]["seed"]}
+    measured = 0
 
+    def keep(column: Column, found: list[Result] | str) -> None:
+        nonlocal measured
+        measured += 1
+        write_scores(folder, table, column, episodes, found)
 
-def run_candidates(source: Source, metric: str) -> list[Candidate]:
-    """A run as the paper has it (eq. 3 with plain distances, or its only form), with our Bayes fit, and the baselines
-    on ProtoNet's encoder.
-    """
-    assert source.method is not None  # a run has one
-    assert source.method_name is not None
-    name, fits = source.method_name, source.method.fits
-    fit = "paper" if "paper" in fits else source.method.fit
-    said = source.method_options.get(READING)
-    options = {READING: said or "plain"} if READING in keywords(METHODS.get(name)) else {}
-    found = [_called(PUBLISHED, candidate) for candidate in select([source], [name], [fit], [], options)]
-    if source.method.reads == "vectors":
-        sphere = name if "bayes" in fits else "hyperproto"
-        found += [_called(BAYES, candidate) for candidate in select([source], [sphere], ["bayes"], [], {})]
-    if name == "protonet":
-        found += select([source], [other for other in BASELINES[metric] if other != name], [], [], {})
-    return found
+    def moved(done: int, total: int, note: str = "") -> None:
+        _part(show, measured / len(todo), 1 / len(todo), done, total, note)
 
-
-def _called(words: str, candidate: Candidate) -> Candidate:
-    """Name a way to measure: by the reading of eq. 3, without options in which columns may differ (prior_ratio)."""
-    named = f"{candidate.method_name} {candidate.method.fit} {candidate.transform}"
-    reading = candidate.settings["options"].get(READING)
-    if candidate.method.fit == "paper" and reading is not None:
-        named += f" {READING}={reading}"
-    return replace(candidate, label=f"{words}: {named}")
-
-
-def scores_path(folder: Path, column: str) -> Path:
-    """Where the scores of a column lie, in the folder of a run."""
-    return folder / "scores" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', column)}.json"
-
-
-def _task(table: PaperTable, column: Column, episodes: int) -> dict[str, Any]:
-    """What scores depend on, beside the weights."""
-    drawn = {"query": column.query or table.query, "seed": table.seed, "episodes": episodes}
-    return {"version": __version__, **column.model_dump(), **drawn, "metric": table.metric}
-
-
-def _write_scores(folder: Path, table: PaperTable, column: Column, episodes: int, found: dict[str, Any]) -> None:
-    with atomic_write(scores_path(folder, column.name)) as file:
-        file.write(json.dumps({"task": _task(table, column, episodes), **found}).encode() + b"\n")
-
-
-def read_scores(folder: Path, table: PaperTable, column: Column, episodes: int) -> list[Result] | str | None:
-    """The results of a run in a column; a text where it was left out, and why; None where it was not measured."""
-    path = scores_path(folder, column.name)
-    try:
-        content = read_json(path)
-        if content["task"] != _task(table, column, episodes):
-            return None
-        return content["left_out"] if "left_out" in content else [_result(row) for row in content["results"]]
-    except (DataError, LookupError, TypeError, ValueError):  # none there, or damaged: measured again
-        return None
-
-
-def _kept(result: Result) -> dict[str, Any]:
-    values = [round(float(value), 9) for value in result.values]
-    others = {key: [round(float(value), 9) for value in own] for key, own in result.others.items()}
-    return {**vars(result), "values": values, "others": others}
-
-
-def _result(row: dict[str, Any]) -> Result:
-    arrays = {"values": np.array(row["values"]), "others": {key: np.array(own) for key, own in row["others"].items()}}
-    return Result(**{**row, **arrays})
+    measure_run(folder, own, table, drawn, pool, keep, moved)
 
 
 def _done(folder: Path, table: PaperTable, columns: Sequence[dict[str, Any]], episodes: int) -> dict[str, Any] | None:
@@ -492,8 +410,7 @@ def _report(
 ) -> TableReport:
     """Put the scores of all runs together, mean over seeds, beneath the published rows."""
     lost = {run.name for run in failed}
-    table = table.model_copy(update={"notes": [HOW, *table.notes]})
-    report = TableReport(table, episodes, [], [], {}, [f"{run.name} failed: {run.error}" for run in failed])
+    report = TableReport(with_note(table), episodes, [], [], {}, [f"{run.name} failed: {run.error}" for run in failed])
     for row in rows:
         kept = [plan for plan in plans[row.recipe] if plan.name not in lost]
         group = RunGroup([_table_run(plan, row, changes) for plan in kept])
@@ -505,11 +422,10 @@ def _report(
 
 
 def _table_run(plan: _Plan, row: Row, changes: Sequence[str]) -> TableRun:
-    config = Run(plan.folder).read_config()
-    recipe = parse(config["recipe"], str(plan.folder))
+    digest = Run(plan.folder).read_config()["data_digest"]
     name = f"{row.recipe} with {', '.join(changes)}" if changes else row.recipe
     paper = row.paper.model_copy(update={"note": ""}) if changes else row.paper  # the note tells how it was without
-    return TableRun(plan.folder, recipe, paper, name, config["data_digest"], recipe.training.steps, finished=True)
+    return TableRun(plan.folder, plan.checked, paper, name, digest, plan.checked.training.steps, finished=True)
 
 
 def _add(report: TableReport, group: RunGroup, plan: _Plan, row: Row, episodes: int) -> None:

@@ -89,9 +89,14 @@ def _ours(report: Mapping[str, Any], backbone: str) -> Iterator[tuple[str, Any, 
         }  # fmt: skip
         for label, start in wanted.items():
             for variant in group["results"]:
-                if variant["label"].startswith(start):
+                if _method(variant).startswith(start):
                     yield label, group, {c: _percent(v) for c, v in variant["columns"].items()}
                     break
+
+
+def _method(variant: Mapping[str, Any]) -> str:
+    """Return the label of a result without what stands before it, as in "Bayes fit: hyperproto bayes none"."""
+    return str(variant["label"]).rpartition(": ")[2]
 
 
 def _percent(measured: Mapping[str, Any]) -> Value:
@@ -217,7 +222,8 @@ def _by_setting(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], s
             yield (match[1], match[2]), known[0], row["decided"], _percent(row["toolkit"])
     for row in content.get("rows", []):
         for variant in (variant for group in row["ours"][:1] for variant in group["results"]):
-            known = METHODS.get(tuple(variant["label"].split()[:2]))
+            method, fit, *_ = *_method(variant).split(), "", ""
+            known = METHODS.get((method, fit))
             for column, measured in variant["columns"].items():
                 match = SETTING.search(column)
                 if known and match:
