@@ -171,5 +171,5 @@ def test_what_cannot_read_a_text_is_refused() -> None:
 def test_token_states_are_no_vector_of_a_name(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = NameEncoder("labels", f"sentence-transformer:{bert}")
     reader._reader = make_encoder("sentence-transformer", {"model": bert, "output": "maps"})
-    with pytest.raises(ConfigError, match=r"gives a text units of shape \(\d+, 32\); name an encoder of one vector"):
+    with pytest.raises(ConfigError, match=r"gives a text units of shape \(\d+, 32\); choose an encoder of one vector"):
         reader.vectors(["paris"])

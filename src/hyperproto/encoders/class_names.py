@@ -1,4 +1,4 @@
-"""Names of classes as vectors: read by a frozen sentence encoder once, or by the encoder that learns at each step."""
+"""Class names as vectors: read once by a frozen sentence encoder, or at each step by the encoder that is trained."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ SAME = "same"  # in place of an encoder's name: the one that reads the items
 
 @dataclass(frozen=True, eq=False)
 class ClassNames:
-    """The names of a pool's classes: a text each, and its vector; a class without a text has zeros and is masked."""
+    """Names of the classes of a pool, as texts and vectors; a class without a text has zeros and is masked."""
 
-    texts: tuple[str | None, ...]  # of each row of a table of the pool's classes; O has none
-    known: dict[str, str]  # every text of the source, by class, whether the pool has the class or not
+    texts: tuple[str | None, ...]  # of each class of the pool; O has none
+    known: dict[str, str]  # every text of the source, by class, also of classes that are not in the pool
     read: Callable[[Sequence[str]], Tensor]  # texts to vectors, (n, D')
-    frozen: bool  # whether a text has the same vector for ever
+    frozen: bool  # whether the vector of a text never changes
 
     def of(self, classes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the vectors of some classes, (*, D'), and which of them have a name, (*).
 
-        Of an encoder that learns, only the classes given are read, with gradients, where gradients are recorded.
+        If the encoder is trained, only these classes are read, with gradients where gradients are recorded.
         """
         if self.frozen or not torch.is_grad_enabled():
             x, has = self._table
@@ -57,10 +57,10 @@ class ClassNames:
 
 
 class NameEncoder:
-    """Reads the names of classes as `[names]` of a recipe says; see `recipes.Names`.
+    """Reader of class names, with the settings of `[names]` in a recipe; see `recipes.Names`.
 
-    `source` says which text a class has (see `data.names`). `encoder` is "same", the one that reads the items, or the
-    name of a sentence encoder, which is frozen: its vectors are scaled to length 1, and each text is read once.
+    `source` names where the text of a class comes from (see `data.names`). `encoder` is "same", the encoder of the
+    items, or the name of a sentence encoder, which is frozen: its vectors have length 1, and each text is read once.
     """
 
     def __init__(self, source: str, encoder: str = SAME) -> None:
@@ -73,7 +73,7 @@ class NameEncoder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a result says of the names that were read."""
+        """Settings of the names, as results record them."""
         return {"source": self.source, "encoder": self.encoder}
 
     def of(self, pool: Pool, own: Encoder) -> ClassNames:
@@ -91,7 +91,7 @@ class NameEncoder:
         return self._frozen[pool]
 
     def vectors(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of length 1 of some texts, (n, D'), by the frozen encoder; those it has read before are kept."""
+        """Return vectors of length 1 of some texts, (n, D'), by the frozen encoder; each text is read once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         if new:
             self._vectors |= zip(new, self._encoded(new), strict=True)
@@ -100,13 +100,13 @@ class NameEncoder:
     def _encoded(self, texts: list[str]) -> Tensor:
         pool = Pool(texts, np.zeros(len(texts), np.int64), ("name",), name="names of classes")
         if self._reader is None:
-            with torch.random.fork_rng(devices=[]):  # a network is drawn before its weights are read
+            with torch.random.fork_rng(devices=[]):  # building a network draws random weights
                 self._reader = make_encoder(*resolve_encoder(self.encoder, {}, pool)).requires_grad_(False).eval()
         reader = self._reader
         x = cached_units(reader, pool, None, lambda: reader.encode_all(reader.prepare(texts))).x
         if x.ndim != 2 or len(x) != len(texts):
             raise ConfigError(
-                f"names: {self.encoder} gives a text units of shape {tuple(x.shape[1:])}; name an encoder of one "
+                f"names: {self.encoder} gives a text units of shape {tuple(x.shape[1:])}; choose an encoder of one "
                 'vector a text: encoder = "minilm"'
             )
         directions: Tensor = unit(x)

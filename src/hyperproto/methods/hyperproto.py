@@ -1,4 +1,4 @@
-"""HyperProto, the paper's method: a class is a hypersphere with a centre and a radius of its own."""
+"""HyperProto, the paper's method: each class is a hypersphere with its own centre and radius."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,20 +19,19 @@ from hyperproto.regions.sphere import check_radius_distance
 class HyperProto(StoredRegions):
     """Ding et al., "Few-shot Classification with Hypersphere Modeling of Prototypes": M = ||x - z||^2 - eps.
 
-    `squared=False` measures the distance itself, as the paper's text says. `radius_distance="plain"` keeps the squared
-    measure and takes eq. 3's "mean distance" unsquared, in the initialisation and in `fit="paper"`. At evaluation,
-    `radius_weight` scales the radius of eq. 3, and `prior_ratio` is the ratio of variance within classes to variance
-    between them that `fit="bayes"` expects: 4 fits frozen text encoders, and a trained run carries its own.
+    `squared=False` measures the plain distance, as the paper's text does. `radius_distance="plain"` keeps the squared
+    measure and averages plain distances in eq. 3, in the initialisation and in `fit="paper"`. At evaluation,
+    `radius_weight` scales the radius of eq. 3, and `prior_ratio` is the prior of `fit="bayes"` for the ratio of
+    within-class to between-class variance: 4 suits frozen text encoders, and a trained run stores its own.
 
-    Two more options are for words. `count_prior` adds `count_prior (2 v / D) log K_n` to the score of a class of K_n
-    examples, v the pooled scatter: 1 is the prior of a Gaussian classifier with independent coordinates, and those of
-    an encoder, which are not, want more. `unit_correlation` is how alike the units of one class in one item are, from 0
-    to 1: `fit="bayes"` then believes the mean of a class no more than so many independent examples deserve.
+    Two options are for words. `count_prior` adds `count_prior (2 v / D) log K_n` to the score of a class of K_n
+    examples, v the pooled scatter: 1 is the class prior of a Gaussian classifier with independent coordinates;
+    correlated coordinates need more. `unit_correlation`, from 0 to 1, is the correlation of units of one class in one
+    item, by which `fit="bayes"` reduces the effective number of examples.
 
-    `fit="bayes"` also learns from names of the classes and from units without a label, where a task has them: see
-    `hyperproto.regions.evidence`.
+    `fit="bayes"` also uses the evidence of a task, class names and unlabelled units: see `hyperproto.regions.evidence`.
 
-    `start_radius="zero"` has the radii of training start at 0, not at eq. 3: nothing but a free bias per class.
+    `start_radius="zero"` starts the radii of training at 0 in place of eq. 3, as a free bias per class.
     """
 
     fits = Sphere.modes
@@ -67,29 +66,29 @@ class HyperProto(StoredRegions):
 
     @property
     def uses_evidence(self) -> frozenset[str]:
-        """Names of classes and units without a label, with the closed form that has a use for them."""
+        """Kinds of evidence that the closed form uses."""
         return frozenset({"names", "unlabelled"} if self.fit == "bayes" else ())
 
     @torch.no_grad()
     def setup(self, pool: Pool, features: Features) -> None:
-        """Initialisation phase of Algorithm 1, unless the radii start at 0."""
+        """Run the initialisation phase of Algorithm 1; radii may start at 0."""
         super().setup(pool, features)
         if self.start_radius == "zero":
             self.radius.zero_()
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Sphere:
-        """Fit spheres, eq. 3 or better."""
+        """Fit spheres to a support set."""
         if mode == "paper":
             options["radius_distance"] = self.radius_distance
         return Sphere.fit(support, labels, way, mode=mode, squared=self.squared, **options)
 
     def evaluation_options(self) -> dict[str, Any]:
-        """Each closed form has an option of its own."""
+        """Return the keyword arguments of the current closed form."""
         own = {"paper": {"radius_weight": self.radius_weight}, "bayes": {"prior_ratio": self.prior_ratio}}
         return own.get(self.fit, {})
 
     def fitted(self, task: Task) -> Sphere:
-        """Fit unseen classes in closed form; classes of many examples are likelier, if that is asked for."""
+        """Fit unseen classes in closed form, with the prior of `count_prior` in the radii."""
         more: dict[str, Any] = self.evaluation_options()
         if self.unit_correlation and self.fit == "bayes":
             more |= {"groups": task.support_items(), "correlation": self.unit_correlation}
@@ -99,19 +98,19 @@ class HyperProto(StoredRegions):
         sphere: Sphere = self.with_one_shot_radius(fitted, task)
         if not self.count_prior:
             return sphere
-        nat = 2 * sphere.scatter[..., None] / task.support.shape[-1]  # squared distance that is worth a factor of e
+        nat = 2 * sphere.scatter[..., None] / task.support.shape[-1]  # squared distance of one nat
         return replace(
             sphere, bias_radius=sphere.bias_radius + self.count_prior * nat * task.counts().clamp(min=1).log()
         )
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the linear form where there is one."""
+        """Score by the linear form if the measure is squared."""
         if not self.squared:
             return super().scores(task)
         return linear_scores(task, self.fitted)
 
     def placed(self, task: Task) -> Task:
-        """Only differences count."""
+        """Centre the task: the measure depends on differences only."""
         return task.centred()
 
     def region(self, center: Tensor, radius: Tensor) -> Sphere:

@@ -1,4 +1,4 @@
-"""HyperProto trained by the closed form that answers at evaluation, in place of stored radii."""
+"""HyperProto trained through the closed form of evaluation, without stored radii."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from hyperproto.regions import PRIOR_RATIO, Sphere
 class HyperProtoClosed(Method):
     """Spheres fitted to the support of every training episode; the loss of the queries goes through the fit. Ours.
 
-    `fit="bayes"` is differentiable: the encoder learns vectors whose shrunken centres in the whitened space of a few
-    examples are right, whatever the shots, of which `[episodes]` should draw many kinds (`shot = [1, 1, 2, 5, 20]`,
-    `most_shots`). With `[names]` it learns the names' vectors, too. `prior_ratio` is as in `hyperproto`.
+    `fit="bayes"` is differentiable, whitening and shrinkage included. `[episodes]` should draw many numbers of shots
+    (`shot = [1, 1, 2, 5, 20]`, `most_shots`), so that vectors suit all of them. With `[names]` the vectors of names are
+    learned, too. `prior_ratio` is as in `hyperproto`.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
@@ -30,21 +30,21 @@ class HyperProtoClosed(Method):
 
     @property
     def uses_evidence(self) -> frozenset[str]:
-        """Names of classes and units without a label, with the closed form that has a use for them."""
+        """Kinds of evidence that the closed form uses."""
         return frozenset({"names", "unlabelled"} if self.fit == "bayes" else ())
 
     def scores(self, task: Task) -> Tensor:
-        """Minus the measure of each query, up to a number that all classes share."""
+        """Return minus the measure of each query, up to a number that all classes share."""
         return linear_scores(task, self.fitted)
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """How far outside the nearest class, as the sphere has it."""
+        """Return the out-of-class score of the spheres, (B, Q)."""
         task = task.centred()
         doubt: Tensor = self.fitted(task).novelty(task.query, task.counts().to(task.query))
         return doubt
 
     def fitted(self, task: Task) -> Sphere:
-        """Fit spheres to the support, and to what else a task has."""
+        """Fit spheres to the support, with the evidence of the task."""
         bayes = {"prior_ratio": self.prior_ratio, "evidence": task.evidence}
         more: dict[str, Any] = bayes if self.fit == "bayes" else {}
         return Sphere.fit(task.support, task.support_y, task.way, mode=self.fit, **more)

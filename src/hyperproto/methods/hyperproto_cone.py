@@ -1,4 +1,4 @@
-"""HyperProto with cones: a class is a direction and an angle around it."""
+"""HyperProto with cones: each class is a direction and an angle about it."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,10 +12,10 @@ from hyperproto.regions.arrays import unit
 
 
 class HyperProtoCone(StoredRegions):
-    """The paper's cone-like prototypes, with L_dis to keep the cones of an episode apart.
+    """Cone-like prototypes of the paper, with L_dis to keep the cones of an episode apart.
 
-    The measure lies between -1 and 1, so the softmax wants a temperature well below 1. Two readings of the paper are
-    options: `mean_of="raw"` takes means of the vectors as they come for centres, not of unit vectors; `own_pair` adds
+    The measure lies between -1 and 1, so the softmax needs a temperature well below 1. Two readings of the paper are
+    options: `mean_of="raw"` takes centres from means of vectors of any length in place of unit vectors; `own_pair` adds
     the pairs i = j of L_dis, a penalty of 2 |eps_i|.
     """
 
@@ -29,12 +29,12 @@ class HyperProtoCone(StoredRegions):
         self.own_pair = own_pair
 
     def closed_form(self, support: Tensor, labels: Tensor, way: int, mode: str, **options: Any) -> Cone:
-        """Fit cones; the unbiased ones rest on means of unit vectors."""
+        """Fit cones; the mode "unbiased" takes means of unit vectors."""
         mean_of = "unit" if mode == "unbiased" else self.mean_of
         return Cone.fit(support, labels, way, mode=mode, mean_of=mean_of, **options)
 
     def episode_centers(self, task: Task) -> Tensor:
-        """Means of unit vectors, or of raw ones."""
+        """Return the mean of each class, of unit vectors or of raw ones."""
         if self.mean_of == "raw":
             return super().episode_centers(task)
         return super().episode_centers(replace(task, support=unit(task.support)))
@@ -44,12 +44,12 @@ class HyperProtoCone(StoredRegions):
         return Cone(center, radius)
 
     def measure(self, region: Any, query: Tensor) -> Tensor:
-        """Inside two cones the paper's measure is -1 twice: the deeper one wins."""
+        """Return the measure; at evaluation, ties inside several cones are broken by depth."""
         measure: Tensor = region.measure(query, break_ties=not self.training)
         return measure
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """L_cls + L_dis."""
+        """Return the parts L_cls and L_dis."""
         cones = self.stored_regions(task)
         return {
             "cls": self.cross_entropy(-self.measure(cones, task.query), task),

@@ -1,4 +1,4 @@
-"""HyperProto with Gaussians: a class is a mean and a standard deviation."""
+"""HyperProto with Gaussians: each class is a mean and a standard deviation."""
 
 from typing import Any, Literal
 
@@ -10,9 +10,9 @@ from hyperproto.regions import Gaussian
 
 
 class HyperProtoGaussian(StoredRegions):
-    """The paper's Gaussian prototypes: the radius, now sigma, scales the distance instead of shortening it.
+    """Gaussian prototypes of the paper: sigma, in place of the radius, scales the distance.
 
-    `sigma="ml"` starts and fits it by maximum likelihood, `"eq3"` by eq. 3 to the letter (D times the variance).
+    `sigma="ml"` initialises and fits it by maximum likelihood, `"eq3"` by eq. 3 to the letter (D times the variance).
     """
 
     fits = Gaussian.modes
@@ -27,7 +27,7 @@ class HyperProtoGaussian(StoredRegions):
         return Gaussian.fit(support, labels, way, mode=mode, sigma=self.sigma if mode == "paper" else "ml", **options)
 
     def placed(self, task: Task) -> Task:
-        """Only differences count."""
+        """Centre the task: the measure depends on differences only."""
         return task.centred()
 
     def region(self, center: Tensor, radius: Tensor) -> Gaussian:

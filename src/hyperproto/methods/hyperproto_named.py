@@ -1,4 +1,4 @@
-"""Spheres whose centres lie between the examples of a class and its name, trained with the encoder that reads both."""
+"""Spheres with centres between the examples and the name of a class, trained with the encoder of both."""
 
 from typing import Any, ClassVar
 
@@ -14,14 +14,14 @@ from hyperproto.regions import ClassStatistics, Sphere
 class HyperProtoNamed(Method):
     """Posterior centres c_n = (K_n z_n + k P_n) / (K_n + k) in the encoder's own space. Ours.
 
-    P_n is the vector of the name of class n, z_n the mean of its K_n examples: the name counts for k of them
-    (`name_worth`, where training begins; it is learned unless `learn_worth = false`). The radius is what a distance to
-    such a centre is too long by, eps_n = v / (K_n + k), v learned. A class without a name has k = 0, one without
-    examples lies where its name is. After Liu et al., "A Simple yet Effective Relation Information Guided Approach for
+    P_n is the vector of the name of class n, z_n the mean of its K_n examples. The prior weight of a name is k examples
+    (`name_worth` is its start value; it is learned unless `learn_worth = false`). The radius eps_n = v / (K_n + k), v
+    learned, is the bias of the squared distance to such a centre. A class without a name has k = 0; a class without
+    examples has its name as centre. After Liu et al., "A Simple yet Effective Relation Information Guided Approach for
     Few-Shot Relation Extraction", 2022, who add the two vectors.
 
-    `[names] encoder = "same"` learns the names with the items: they are vectors of the same space. Names of another
-    space have `name_size` numbers, and a linear map into this one is learned.
+    With `[names] encoder = "same"` names are vectors of the same space as items and are learned with them. Names of
+    another space have `name_size` numbers, and a linear map into this one is learned.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
@@ -50,21 +50,21 @@ class HyperProtoNamed(Method):
 
     @property
     def uses_evidence(self) -> frozenset[str]:
-        """Names, which are transformed as the items are if they are of the same space."""
+        """Kinds of evidence: names, if they are of the space of the items."""
         return frozenset({"names"} if self.name_map is None else ())
 
     def scores(self, task: Task) -> Tensor:
-        """Minus the measure of each query."""
+        """Return minus the measure of each query."""
         measure: Tensor = self.fitted(task).measure(task.query)
         return -measure
 
     def doubt(self, task: Task, scores: Tensor) -> Tensor:
-        """How far outside the nearest class, in units of its extent."""
+        """Return the distance to the nearest class in units of its extent, (B, Q)."""
         doubt: Tensor = self.fitted(task).novelty(task.query, task.counts().to(task.query))
         return doubt
 
     def fitted(self, task: Task) -> Sphere:
-        """The posterior of each class."""
+        """Return spheres with posterior centres."""
         assert task.names is not None  # needs_names
         place = task.names if self.name_map is None else self.name_map(task.names)
         if place.shape[2:] != task.support.shape[2:]:
@@ -73,18 +73,18 @@ class HyperProtoNamed(Method):
                 f"between them is learned with name_size = {place.shape[-1]} in [method]"
             )
         stats = ClassStatistics.of(task.support, task.support_y, task.way)
-        worth = self.log_worth.exp() * task.evidence.named.to(stats.mean)  # (B, N)
-        total = stats.count + worth
-        weight = worth / total.clamp(min=torch.finfo(total.dtype).tiny)
+        prior = self.log_worth.exp() * task.evidence.named.to(stats.mean)  # (B, N)
+        total = stats.count + prior
+        weight = prior / total.clamp(min=torch.finfo(total.dtype).tiny)
         center = torch.lerp(stats.mean, place, weight[..., None])  # (B, N, D)
         scatter = self.log_scatter.exp()
         grow = 1 / total.clamp(min=torch.finfo(total.dtype).eps)
         return Sphere(center, scatter * grow, (scatter * (1 + grow)).sqrt())
 
     def param_groups(self) -> dict[str, Group]:
-        """Worth and scatter may have an optimiser of their own: they are two numbers."""
+        """Give the prior weight and the scatter, two numbers, a group for an optimiser of their own."""
         return {"prior": Group([self.log_worth, self.log_scatter])}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """How many examples a name counts for."""
+        """Report the prior weight of a name, in examples, and the scatter."""
         return {"name_worth": self.log_worth.exp().item(), "scatter": self.log_scatter.exp().item()}

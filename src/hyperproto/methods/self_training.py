@@ -1,4 +1,4 @@
-"""Self-training: logistic regression that labels unlabelled examples, and learns from its own labels."""
+"""Self-training: logistic regression on the support and on its own labels of unlabelled examples."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ NOT_TAKEN = -1
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """What a fit made of the unlabelled examples."""
+    """Fitted weights, and the labels of the unlabelled examples."""
 
     weights: Tensor  # (B, D + 1, N) of the last fit
     label: Tensor  # (B, U) 0 to N - 1, or NOT_TAKEN
@@ -25,9 +25,9 @@ class Labelled:
 class SelfTraining(LogisticRegression):
     """Yarowsky 1995, as scikit-learn's `SelfTrainingClassifier` does it over balanced logistic regression.
 
-    A round labels the unlabelled examples whose largest probability is above `threshold`, for good, and fits again to
-    all that have a label. It ends after `rounds`, or when there is nothing new. The defaults are those of sentence
-    vectors of length 1, with 64 classes. Without unlabelled examples it is `logistic` with its C.
+    A round labels the unlabelled examples whose largest probability is above `threshold`, permanently, and fits again
+    to all that have a label. It ends after `rounds`, or when no new example is labelled. The defaults suit sentence
+    vectors of length 1 and 64 classes. Without unlabelled examples this is `logistic` with its C.
     """
 
     uses_evidence = frozenset({"unlabelled"})
@@ -41,13 +41,13 @@ class SelfTraining(LogisticRegression):
         self.threshold, self.rounds = threshold, rounds
 
     def scores(self, task: Task) -> Tensor:
-        """Log odds of the queries, by the last fit."""
+        """Return the log odds of the queries, by the last fit."""
         if task.unlabelled is None:
             return super().scores(task)
         return log_odds(task.query, self.labelled(task).weights).to(task.query)
 
     def labelled(self, task: Task) -> Labelled:
-        """Fit to the support, then round by round to what it has labelled, too."""
+        """Fit to the support, then in rounds to the support and the labelled examples."""
         assert task.unlabelled is not None
         given = task.members()  # (B, S, N)
         rows = torch.cat([task.support, task.unlabelled], 1)

@@ -1,4 +1,4 @@
-"""Soft k-means prototypes: class means that unlabelled examples refine."""
+"""Soft k-means prototypes: class means refined by unlabelled examples."""
 
 from math import log
 from typing import Any
@@ -18,17 +18,17 @@ from hyperproto.regions.arrays import squared_distance
 class SoftKMeans(ProtoNet):
     """Ren et al., "Meta-Learning for Semi-Supervised Few-Shot Classification", ICLR 2018: refined prototypes.
 
-    Prototypes start as the class means, p_n. An unlabelled example u is shared among the classes,
-    `z_un ~ exp(-scale ||u - p_n||^2)`, and with its shares belongs to them as the support does:
+    Prototypes start as the class means, p_n. An unlabelled example u has responsibilities
+    `z_un ~ exp(-scale ||u - p_n||^2)`, by which it counts in the means beside the support:
 
         p_n = (sum of the support of n + sum_u z_un u) / (K_n + sum_u z_un)
 
-    `steps` times; a query's score is minus its squared distance to p_n, as ProtoNet's. The paper has `scale = 1` for
-    vectors that are trained so; 50 suits vectors of length 1. `distractors=True` adds a cluster that is no class, for
-    examples of none of them (section 3.1.2): `z ~ exp(-scale ||u - m||^2 / radius^2 - log radius)`. The paper's m is
-    the origin and its radius is learned; ours are the mean of the unlabelled examples, which moves with the vectors,
-    and an option (0.8, as 50, is from intents of HWU64's `valid` split, with and without strangers). Without unlabelled
-    examples this is ProtoNet. A class without support takes no shares.
+    This is repeated `steps` times. The score of a query is minus its squared distance to p_n, as in ProtoNet. The paper
+    has `scale = 1` for vectors trained with it; 50 suits vectors of length 1. `distractors=True` adds a cluster for
+    examples of none of the classes (section 3.1.2): `z ~ exp(-scale ||u - m||^2 / radius^2 - log radius)`. In the paper
+    m is the origin and the radius is learned; here m is the mean of the unlabelled examples and the radius an option
+    (0.8, as 50, was chosen on HWU64's `valid` split, with and without distractors). Without unlabelled examples this is
+    ProtoNet. A class without support has no responsibilities.
     """
 
     uses_evidence = frozenset({"unlabelled"})
@@ -45,7 +45,7 @@ class SoftKMeans(ProtoNet):
         self.scale, self.steps, self.distractors, self.radius = scale, steps, distractors, radius
 
     def _means(self, task: Task) -> Tensor:
-        """The refined prototypes, (B, N, D)."""
+        """Return the refined prototypes, (B, N, D)."""
         found = super()._means(task)
         if task.unlabelled is None:
             return found
@@ -59,7 +59,7 @@ class SoftKMeans(ProtoNet):
         return found
 
     def _shares(self, rows: Tensor, center: Tensor, real: Tensor) -> Tensor:
-        """How much of each row (B, U, D) belongs to each class, (B, U, N); `real` (B, 1, N) says which have support."""
+        """Return the responsibilities (B, U, N) of rows (B, U, D); `real` (B, 1, N) marks classes with support."""
         logits = -self.scale * squared_distance(rows, center)
         if self.distractors:
             away = squared_distance(rows, rows.mean(1, keepdim=True))  # (B, U, 1)

@@ -1,4 +1,4 @@
-"""A task: a padded batch of episodes, as vectors. It is all that a method knows."""
+"""Task: a padded batch of episodes, as vectors; the only input of a method."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,39 +16,39 @@ from hyperproto.episodes import Episode
 from hyperproto.errors import ConfigError
 from hyperproto.regions.evidence import NO_EVIDENCE, Evidence
 
-PAD = -2  # the label of a place that holds nothing; OUTSIDE = -1 is a real unit of none of the classes
+PAD = -2  # label of padding; OUTSIDE = -1 is a real unit of none of the classes
 
 
 @dataclass(frozen=True, eq=False)
 class TaskItems:
-    """The items themselves, for a method that reads items: pairs of texts, gradient adaptation.
+    """Items of the episodes, for a method that reads items: pairs of texts, gradient adaptation.
 
-    `features` is the same object in training and evaluation; in training `batch` augments images as a recipe says.
+    `features` is the same object in training and evaluation; in training `batch` augments images by the recipe.
     """
 
     features: Features
-    prepared: Any  # what the encoder's `prepare` returned
+    prepared: Any  # return value of the encoder's `prepare`
     support: list[IntArray]  # the items of each episode, as indices of `prepared`
     query: list[IntArray]
     offsets: IntArray  # (n_items + 1,) the units of each item of the pool
 
     @classmethod
     def of(cls, features: Features, pool: Pool, episodes: Sequence[Episode]) -> "TaskItems":
-        """Name the items of some episodes."""
+        """Collect the items of some episodes."""
         support, query = [e.support for e in episodes], [e.query for e in episodes]
         return cls(features, features.prepared(pool), support, query, pool.unit_offsets)
 
     @property
     def units(self) -> Units:
-        """All units of the pool without coordinates: a task of items has labels and borders, but no vectors."""
+        """Units of the pool without coordinates: a task of items has labels and borders, but no vectors."""
         return Units(torch.empty(int(self.offsets[-1]), 0, device=self.features.device), self.offsets)
 
     def batch(self, index: IntArray) -> Any:
-        """Make a raw batch of some items, which `features(batch)` encodes with gradients."""
+        """Collate some items into a raw batch, which `features(batch)` encodes with gradients."""
         return self.features.batch(self.prepared, index)
 
     def pairs(self, first: IntArray, second: IntArray) -> Any:
-        """Make a batch of pairs of texts, one of each list, as one input each."""
+        """Collate pairs of texts, one of each list, as one input each."""
         return moved(self.features.encoder.collate_pairs(self.prepared, first, second), self.features.device)
 
 
@@ -59,9 +59,9 @@ class Task:
     support: Tensor  # (B, S, *feature_shape)
     support_y: Tensor  # (B, S) 0 to N - 1, or PAD
     query: Tensor  # (B, Q, *feature_shape)
-    query_y: Tensor | None  # (B, Q) 0 to N - 1, OUTSIDE or PAD; None where it is hidden
-    classes: Tensor  # (B, N) the pool's classes
-    query_offsets: Tensor  # (B, n_query_items + 1) the units of each query item: sentence borders
+    query_y: Tensor | None  # (B, Q) 0 to N - 1, OUTSIDE or PAD; None in a hidden test
+    classes: Tensor  # (B, N) indices of the pool's classes
+    query_offsets: Tensor  # (B, n_query_items + 1) first unit of each query item: sentence borders
     items: TaskItems | None = None
     support_offsets: Tensor | None = None  # (B, n_support_items + 1); None: every unit is an item of its own
     support_mask: Tensor | None = None  # (B, S, L) bool, the real positions of token states; None: all are
@@ -86,15 +86,15 @@ class Task:
 
     @property
     def way(self) -> int:
-        """How many classes."""
+        """Number of classes."""
         return self.classes.shape[1]
 
     def counts(self) -> Tensor:
-        """How many support units each class has, (B, N)."""
+        """Count the support units of each class, (B, N)."""
         return self.members().sum(-2).long()
 
     def members(self) -> Tensor:
-        """Which class each support unit is of, (B, S, N), as floats of the support's type; padding is of none."""
+        """Return class memberships of the support units, (B, S, N), 1.0 or 0.0; padding belongs to no class."""
         classes = torch.arange(self.way, device=self.support_y.device)
         return (self.support_y[..., None] == classes).to(self.support)
 
@@ -111,7 +111,7 @@ class Task:
         return self.support[rows, order].reshape(len(order), self.way, shot, *self.support.shape[2:])
 
     def support_items(self) -> Tensor:
-        """Which item of its episode each support unit is of, (B, S); padding is of none there is."""
+        """Return the item of its episode for each support unit, (B, S); padding gets a number above all items."""
         places = torch.arange(self.support.shape[1], device=self.support.device).expand(self.support_y.shape)
         if self.support_offsets is None:
             return places
@@ -119,7 +119,7 @@ class Task:
         return torch.searchsorted(ends, places.contiguous(), right=True)
 
     def middle(self) -> Tensor:
-        """Mean of the support, (B, 1, *feature_shape)."""
+        """Return the mean of the support, (B, 1, *feature_shape)."""
         real = (self.support_y >= 0).to(self.support)
         share = real / real.sum(1, keepdim=True).clamp(min=1)  # (B, S)
         return torch.einsum("bs,bs...->b...", share, self.support)[:, None]
@@ -131,9 +131,9 @@ class Task:
         return replace(task, support=self.support.detach(), query=self.query.detach())
 
     def centred(self) -> "Task":
-        """Move the origin into the support: no Euclidean measure sees it, and single precision keeps its digits.
+        """Subtract the mean of the support, which no Euclidean measure depends on: single precision keeps its digits.
 
-        Names of classes have an origin of their own.
+        Class names keep their own origin.
         """
         middle = self.middle()
         evidence = self.evidence.shifted(middle)
@@ -165,7 +165,7 @@ def with_names(task: Task, names: ClassNames | None) -> Task:
 
 
 def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | None = None) -> Task:
-    """Look the episodes' items up in the encoded units; all episodes must have as many classes."""
+    """Gather the units of the episodes' items; all episodes must have the same number of classes."""
     hidden = any(episode.query_y is None for episode in episodes)
     device = units.x.device
     if units.mask is not None:
@@ -186,7 +186,7 @@ def gather_task(units: Units, episodes: Sequence[Episode], items: TaskItems | No
 
 
 def _cut(units: Units, items: IntArray) -> Units:
-    """Leave out the positions of token states that none of these items has: a view, without a copy."""
+    """Cut token states to the longest of these items: a view, without a copy."""
     assert units.mask is not None
     rows = torch.from_numpy(units.rows_of(items)).to(units.mask.device)
     longest = int(units.mask.index_select(0, rows).sum(1).max()) if len(rows) else 0
@@ -194,28 +194,28 @@ def _cut(units: Units, items: IntArray) -> Units:
 
 
 def _vectors(units: Units, items: Sequence[IntArray]) -> Tensor:
-    """The units of some items of each episode, (B, units, *feature_shape)."""
+    """Gather the units of some items of each episode, (B, units, *feature_shape)."""
     index = _padded([units.rows_of(episode_items) for episode_items in items], 0).to(units.x.device)
     return units.x.index_select(0, index.flatten()).view(*index.shape, *units.x.shape[1:])
 
 
 def _unlabelled(units: Units, episodes: Sequence[Episode]) -> Tensor | None:
-    """The units without a label of each episode, (B, U, *feature_shape), where all episodes have as many."""
+    """Gather the units without a label of each episode, (B, U, *feature_shape); None if an episode has none."""
     items = [episode.unlabelled for episode in episodes if episode.unlabelled is not None]
     if len(items) < len(episodes):
         return None
     if len({len(units.rows_of(row)) for row in items}) > 1:
-        raise ConfigError("episodes with different numbers of units without a label; draw as many for each")
+        raise ConfigError("episodes have different numbers of units without a label; draw the same number for each")
     return _vectors(units, items)
 
 
 def _mask(units: Units, items: Sequence[IntArray]) -> Tensor | None:
-    """Which positions of those units are real, (B, units, L)."""
+    """Gather the mask of real positions of those units, (B, units, L)."""
     return None if units.mask is None else _vectors(Units(units.mask, units.offsets), items)
 
 
 def _offsets(units: Units, items: Sequence[IntArray]) -> Tensor:
-    """Where the units of each item begin and end within its episode, (B, items + 1)."""
+    """Return the first unit of each item within its episode, (B, items + 1)."""
     if units.single and all(len(row) == len(items[0]) for row in items):
         return torch.arange(len(items[0]) + 1).expand(len(items), -1)
     lengths = np.diff(units.offsets)
@@ -223,7 +223,7 @@ def _offsets(units: Units, items: Sequence[IntArray]) -> Tensor:
 
 
 def _padded(rows: Sequence[IntArray], fill: int | None) -> Tensor:
-    """Stack rows of unequal length; `fill=None` repeats each row's last value (an item without units)."""
+    """Stack rows of unequal length; `fill=None` repeats the last value of each row (an item without units)."""
     width = max(len(row) for row in rows)
     if all(len(row) == width for row in rows):
         return torch.from_numpy(np.concatenate(rows).reshape(len(rows), width))
