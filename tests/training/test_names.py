@@ -177,7 +177,7 @@ def test_a_recipe_without_names_is_refused(frozen: Recipe, tmp_path: Path) -> No
             "names.encoder='same'",
             "names.encoder = 'same': tiny reads no texts; choose a sentence",
         ),
-        ("data.spec='omniglot'", "names: the classes of omniglot are characters, and their labels no words"),
+        ("data.spec='omniglot'", "names: the classes of omniglot are characters, and their labels are not words"),
     ],
 )
 def test_wrong_sections_are_named(frozen: Recipe, tmp_path: Path, change: str, words: str) -> None:
