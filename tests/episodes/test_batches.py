@@ -44,5 +44,5 @@ def test_what_cannot_be_drawn() -> None:
     with pytest.raises(EpisodeError, match="batches of 6 from 5 items; lower the size"):
         BatchSampler(make_pool(5), size=6)
     words = Pool([["a", "b"]], np.array([0, 0]), ("x",), offsets=np.array([0, 2]))
-    with pytest.raises(EpisodeError, match=r"items of many units \(words\) have no class of their own"):
+    with pytest.raises(EpisodeError, match=r"sentences with a label for each word cannot be drawn as batches"):
         BatchSampler(words, size=1)

@@ -43,7 +43,7 @@ def test_a_changed_or_cut_file_is_refused(saved: tuple[Path, Pool]) -> None:
     path, pool = saved
     whole = path.read_text()
     change(path, 5, None)
-    with pytest.raises(EpisodeError, match="but its head says"):
+    with pytest.raises(EpisodeError, match="but its first line says"):
         load_episodes(path, pool)
     path.write_text(whole)
     change(path, 3, "{}")

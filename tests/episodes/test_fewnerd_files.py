@@ -96,7 +96,7 @@ def test_what_breaks_the_rules_is_named_by_line(tmp_path: Path, row: Any, messag
 
 def test_other_names_and_files(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", ROW)
-    with pytest.raises(EpisodeError, match=r"the name does not say how many shots; call it test_5_1\.jsonl, or give"):
+    with pytest.raises(EpisodeError, match=r"the name gives no number of shots; call it test_5_1\.jsonl, or give"):
         load_fewnerd_episodes(path)
     assert len(load_fewnerd_episodes(path, shot=1)[1]) == 1
     with pytest.raises(EpisodeError, match=r"line 1: 1 entities of 'person' in the support; there must be 3 to 6"):

@@ -133,7 +133,7 @@ def test_pairs_by_label_need_no_identities() -> None:
 
 def test_what_cannot_be_paired_is_refused() -> None:
     plain = [{key: one[key] for key in ("tokens", "head", "tail")} for one in ITEMS]
-    with pytest.raises(EpisodeError, match=r'no identities to make pairs by; .* or make pairs by label: source = "lab'):
+    with pytest.raises(EpisodeError, match=r'no ids to make pairs by; .* or make pairs by label: source = "lab'):
         PairSampler(pool_of(plain), source="identities")
     with pytest.raises(EpisodeError, match=r"no easy pairs by labels \(9 sentences make 35 positive pairs\)"):
         PairSampler(pool_of(ITEMS, [0] * 9), source="labels")

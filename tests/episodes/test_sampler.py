@@ -110,7 +110,7 @@ def test_the_way_out_that_the_message_names_works() -> None:
 
 def test_sentences_need_another_sampler(make_blobs: Callable[..., Pool]) -> None:
     words = Pool(["a b", "c"], np.array([0, 1, 0]), ("x", "y"), offsets=np.array([0, 2, 3]))
-    with pytest.raises(EpisodeError, match="items of many units"):
+    with pytest.raises(EpisodeError, match="sentences with tagged words need"):
         EpisodeSampler(words, way=1, shot=1, query=1)
 
 

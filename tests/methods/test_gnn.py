@@ -216,7 +216,9 @@ def test_batch_norm_refuses_to_train_on_padding() -> None:
 
 
 def test_another_way_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"GNN has a channel for each class of an episode: say how many .* way = 5"):
+    with pytest.raises(
+        ConfigError, match=r"GNN has a channel for each class of an episode: give their number, such as way = 5"
+    ):
         make_method("gnn", feature_shape=(DIM,))
     with pytest.raises(ConfigError, match="GNN was made for 3 classes an episode, but these have 2"):
         build()(make_task(counts=(2, 2)))

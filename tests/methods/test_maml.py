@@ -380,7 +380,9 @@ def test_the_head_starts_without_bias() -> None:
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"MAML has an output for each class of an episode: say how many .* way = 5"):
+    with pytest.raises(
+        ConfigError, match=r"MAML has an output for each class of an episode: give their number, such as way = 5"
+    ):
         make_method("maml", feature_shape=(6,))
     with pytest.raises(ConfigError, match=r"a linear head over vectors, but .* shape \(4, 3, 3\); leave output out of"):
         make_method("maml", feature_shape=(4, 3, 3), way=3)

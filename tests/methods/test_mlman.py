@@ -258,5 +258,5 @@ def test_what_it_cannot_read_is_refused() -> None:
         make_method("mlman", feature_shape=(230,))
     with pytest.raises(ConfigError, match=r"MLMAN: inconsistency -1.0 is a weight; use 0 or more, such as 1.0"):
         made(inconsistency=-1.0)
-    with pytest.raises(ConfigError, match="MLMAN needs to know which tokens are real: the task has no masks"):
+    with pytest.raises(ConfigError, match="MLMAN needs the masks of real tokens, but the task has none"):
         made()(replace(tokens_task(), support_mask=None))

@@ -86,9 +86,9 @@ def test_a_folder_is_read_and_edges_add_up(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no relations.txt, vectors.npy, edges.tsv there; name a folder .*names"):
         RelationGraph.read(tmp_path)
-    with pytest.raises(DataError, match=r"edges.tsv, line 2: not two relations and a weight \('P3'\)"):
+    with pytest.raises(DataError, match=r"edges.tsv, line 2: not FROM, TO, WEIGHT with tabs \('P3'\)"):
         RelationGraph.read(write(tmp_path, "P1\tP2\t0.5\nP3\tP2\t0.5\n", np.eye(2)))
-    with pytest.raises(DataError, match=r"edges.tsv, line 1: not two relations and a weight"):
+    with pytest.raises(DataError, match=r"edges.tsv, line 1: not FROM, TO, WEIGHT with tabs"):
         RelationGraph.read(write(tmp_path, "P1\tP2\n", np.eye(2)))
     with pytest.raises(DataError, match=r"vectors.npy: shape \(3, 3\), but relations.txt names 2 relations"):
         RelationGraph.read(write(tmp_path, "", np.eye(3)))

@@ -326,7 +326,7 @@ def test_what_is_refused() -> None:
         losses(learner(small(), mix=True), three)
     losses(learner(small(), mix=True, rotations=False), three)
     losses(learner(small()), three)
-    with pytest.raises(ConfigError, match="turns and mixes the images themselves: the task has no items"):
+    with pytest.raises(ConfigError, match="rotates and mixes the images themselves: the task has no items"):
         build().loss(gather_task(Units.one_each(torch.zeros(40, 6)), three))
 
 
@@ -336,7 +336,7 @@ def test_items_that_are_no_images_are_refused() -> None:
         episodes = BatchSampler(pool, size=8).draw(1)
         losses(learner(features_of(encoder), **options), episodes, pool)
 
-    with pytest.raises(ConfigError, match="turns square images, and these items are none; set rotations = false"):
+    with pytest.raises(ConfigError, match="rotates square images, but these items are others; set rotations = false"):
         loss(Identity(shape=[6]))
     with pytest.raises(
         ConfigError, match="Identity cannot be run stage by stage; choose an image encoder such as conv4"

@@ -230,7 +230,9 @@ def test_episodes_in_blocks_score_as_together(train: bool, monkeypatch: pytest.M
 
 
 def test_other_episodes_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"SNAIL is as deep as its episodes are long: .* such as way = 5, shot = 1"):
+    with pytest.raises(
+        ConfigError, match=r"the depth of SNAIL depends on the length of its episodes: .* such as way = 5, shot = 1"
+    ):
         make_method("snail", feature_shape=(DIM,), way=5)
     for shot in ([1, 2, 2], 0):
         with pytest.raises(ConfigError, match="SNAIL needs the same number of examples of each class, at least 1"):

@@ -134,7 +134,7 @@ def test_episodes_of_a_file(data: str, tmp_path: Path) -> None:
     assert len(few[0].values) == 5
     other = path.rename(tmp_path / "mine.jsonl")
     assert measure(CHOSEN, tasks(data, 2, episode_file=other))[0][0].metrics == drawn[0].metrics
-    with pytest.raises(EpisodeError, match="the name does not say how many shots"):
+    with pytest.raises(EpisodeError, match="the name gives no number of shots"):
         measure(CHOSEN, tasks(data, episode_file=other))
     with pytest.raises(ConfigError, match=r"mine.jsonl: its episodes are as they are; leave out how they should be"):
         measure(CHOSEN, tasks(data, episode_file=other, rule="toolkit"))

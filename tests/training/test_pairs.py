@@ -135,6 +135,6 @@ def test_mistakes_in_a_recipe_of_pairs(row: str, changes: list[str], message: st
 
 def test_pairs_by_identity_of_data_without_any(model: str, tmp_path: Path) -> None:
     recipe = load_recipe(f"{written(tmp_path, model)}:labels", ["pairs.source='identities'"])
-    with pytest.raises(EpisodeError, match=r"have no identities to make pairs by; read the file as statements:FILE"):
+    with pytest.raises(EpisodeError, match=r"have no ids to make pairs by; read the file as statements:FILE"):
         train(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Episodes: a pool and a seed to few-shot tasks."""
+"""Episodes: few-shot tasks drawn from a pool by a seed."""
 
 from hyperproto.data import OUTSIDE, Pool
 from hyperproto.episodes.batches import BatchSampler, PairSampler

@@ -19,14 +19,14 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 
 
 class BatchSampler:
-    """Batches `0, 1, 2, ...` of a seed, each a pure function of `(pool, seed, i)`: every epoch shows each item once.
+    """Sampler of batches `0, 1, 2, ...`, each a pure function of `(pool, seed, i)`; an epoch has each item once.
 
-    What is left of an epoch when no whole batch remains is passed over; another epoch passes over other items.
+    Items that do not fill a whole batch at the end of an epoch are skipped; each epoch has its own random order.
     """
 
     def __init__(self, pool: Pool, *, size: int, seed: int = 0) -> None:
         if pool.many_units:
-            raise EpisodeError(f"{pool}: items of many units (words) have no class of their own to be classified by")
+            raise EpisodeError(f"{pool}: sentences with a label for each word cannot be drawn as batches of items")
         self._items = np.flatnonzero(pool.labels >= 0)
         if not 1 <= size <= len(self._items):
             raise EpisodeError(f"{pool}: batches of {size} from {len(self._items)} items; lower the size")
@@ -42,7 +42,7 @@ class BatchSampler:
         return [self[i] for i in range(start, start + count)]
 
     def __getitem__(self, i: int) -> Episode:
-        """Batch `i`, as an episode whose query it is."""
+        """Return batch `i` as an episode without support."""
         epoch, place = divmod(i, self.per_epoch)
         if self._epoch is None or self._epoch[0] != epoch:
             words = raw_words(self.seed, BATCHES, epoch, 1, len(self._items))[0]
@@ -53,14 +53,14 @@ class BatchSampler:
 
 
 class PairSampler:
-    """Pairs `0, 1, 2, ...` of a seed, each a pure function of `(pool, seed, i)`, of a pool that `with_blanks` made.
+    """Sampler of pairs `0, 1, 2, ...`, each a pure function of `(pool, seed, i)`, from a pool of `with_blanks`.
 
-    A pair is an episode of one class: the support is one sentence; the query, another, is of its class or OUTSIDE.
-    `source="identities"`: head and tail have the same identities in a positive pair, one of the two has in a hard
-    negative, neither in an easy one; a half, a quarter and a quarter of the pairs. Heads are compared with heads.
+    A pair is an episode of one class: the support is one sentence, the query another, of the same class or OUTSIDE.
+    `source="identities"`: a positive pair has the same head and tail, a hard negative one of them, an easy negative
+    neither; they are a half, a quarter and a quarter of the pairs. Heads are compared with heads only.
     `source="labels"`: half of the pairs share a label, half do not. The first sentence of a pair is drawn from those
-    that have a partner of its kind, the second from these partners; no sentence is paired with itself. Every entity is
-    replaced by a blank with probability `blanks`, anew each time.
+    with a partner of that type, the second from these partners; no sentence is paired with itself. Every entity is
+    replaced by a blank with probability `blanks`, independently each time.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PairSampler:
         if source == "identities":
             if not all({"head_id", "tail_id"} <= item.keys() for item in items):
                 raise EpisodeError(
-                    f"{pool}: its entities have no identities to make pairs by; read the file as statements:FILE, or "
+                    f"{pool}: its entities have no ids to make pairs by; read the file as statements:FILE, or "
                     'make pairs by label: source = "labels"'
                 )
             self._heads, self._tails = (_codes(item[key] for item in items) for key in ("head_id", "tail_id"))
@@ -95,7 +95,7 @@ class PairSampler:
 
     @property
     def n_positive(self) -> int:
-        """How many positive pairs there are."""
+        """Number of positive pairs."""
         return int(self._counts("positive").sum()) // 2
 
     def draw(self, count: int, start: int = 0) -> list[Episode]:
@@ -103,7 +103,7 @@ class PairSampler:
         return [self[i] for i in range(start, start + count)]
 
     def __getitem__(self, i: int) -> Episode:
-        """Pair `i`, as an episode of one class, one support sentence and one query."""
+        """Return pair `i` as an episode of one class, one support sentence and one query."""
         kind = self._kinds[i % len(self._kinds)]
         words = raw_words(self.seed, PAIRS, i, 1, 6)[0]
         first = int(self._first[kind][int(words[0]) % len(self._first[kind])])
@@ -117,30 +117,30 @@ class PairSampler:
         return Episode(self._labels[[a]], spelled[:1], zero, spelled[1:], answer)
 
     def _partners(self, first: int, kind: Kind) -> IntArray:
-        """The sentences that make a pair of this kind with one."""
+        """Return the sentences that form a pair of this type with one sentence."""
         head, tail = self._heads == self._heads[first], self._tails == self._tails[first]
         alike = {"positive": head & tail, "hard": head ^ tail, "easy": ~(head | tail)}[kind]
         partners: IntArray = np.flatnonzero(alike & (self._sentences != self._sentences[first]))
         return partners
 
     def _counts(self, kind: Kind) -> IntArray:
-        """How many partners of a kind each sentence has: inclusion and exclusion of who shares what with it."""
+        """Return the number of partners of a type for each sentence, by inclusion and exclusion."""
         h, t, s = self._heads, self._tails, self._sentences
-        head, tail, positive = (_sharing(*own) - _sharing(*own, s) for own in ((h,), (t,), (h, t)))  # not its sentence
+        head, tail, positive = (_sharing(*own) - _sharing(*own, s) for own in ((h,), (t,), (h, t)))  # others
         hard: IntArray = head + tail - 2 * positive
         easy: IntArray = len(h) - _sharing(s) - positive - hard
         return {"positive": positive, "hard": hard, "easy": easy}[kind]
 
 
 def _codes(names: Iterable[str]) -> IntArray:
-    """Number names in the order in which they come."""
+    """Return the index of each name, in order of first occurrence."""
     known: dict[str, int] = {}
     codes: IntArray = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
     return codes
 
 
 def _sharing(*codes: IntArray) -> IntArray:
-    """How many rows have the same codes as each, itself included."""
+    """Return the number of rows with the same codes as each row, itself included."""
     _, inverse, counts = np.unique(np.stack(codes), axis=1, return_inverse=True, return_counts=True)
     found: IntArray = counts[inverse.ravel()]
     return found

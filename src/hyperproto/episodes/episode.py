@@ -1,8 +1,8 @@
-"""Episodes as integers: nothing is decoded, tokenised or copied when one is drawn.
+"""Episodes as arrays of integers: drawing one does not decode, tokenise or copy items.
 
-In episodes of sentences class 0 is O, followed by the episode's types. O has a region like any class, but it is no
-class of the pool: its members are the words of none of the episode's types. It has the number `pool.n_classes`, one
-past the pool's own, so a table with a row for each training class needs one row more.
+In tagging, class 0 of an episode is O, followed by the episode's types. O has a region like any class, but is not a
+class of the pool: its members are all words of other types or of none. Its number is `pool.n_classes`, so a table with
+a row for each training class needs one row more.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from hyperproto.errors import EpisodeError
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Episode:
-    """One few-shot task: N classes, a support set and a query set, as indices of a pool's items.
+    """A few-shot task: N classes, a support set and a query set, as indices of a pool's items.
 
-    Labels are the episode's own, 0 to N - 1, one per *unit*; a query unit of none of the classes is OUTSIDE.
+    Labels are local, 0 to N - 1, one for each unit; a query unit of none of the classes has the label OUTSIDE.
     """
 
     classes: IntArray  # (N,) the pool's class of each local label
@@ -28,16 +28,16 @@ class Episode:
     support_y: IntArray  # local label of each support unit
     query: IntArray  # items
     query_y: IntArray | None  # local label of each query unit; None in a hidden test set
-    unlabelled: IntArray | None = None  # items, of the same or of other classes, that come without a label
+    unlabelled: IntArray | None = None  # unlabelled items, of the same or of other classes
 
     @property
     def way(self) -> int:
-        """How many classes."""
+        """Number of classes."""
         return len(self.classes)
 
 
 class Sampler(Protocol):
-    """Episodes `0, 1, 2, ...` of a seed."""
+    """Interface of samplers: episodes `0, 1, 2, ...` of a seed."""
 
     query: int
 
@@ -46,7 +46,7 @@ class Sampler(Protocol):
 
 
 def episodes_hash(pool: Pool, episodes: Sequence[Episode]) -> str:
-    """Sixteen hex digits for a list of episodes over this very pool; every reported number carries them."""
+    """Return the hash of a list of episodes and their pool, 16 hex digits, stored with every result."""
     digest = hashlib.sha256(pool.digest.encode())
     for episode in episodes:
         own = [episode.classes, episode.support, episode.support_y, episode.query, episode.query_y]
@@ -58,7 +58,7 @@ def episodes_hash(pool: Pool, episodes: Sequence[Episode]) -> str:
 
 
 def sentence_offsets(pool: Pool) -> IntArray:
-    """Return where the words of each sentence begin and end; refuse a pool without sentences."""
+    """Return the boundaries of the words of each sentence; raise an EpisodeError for a pool without sentences."""
     if not pool.many_units:
         raise EpisodeError(f"{pool}: items of one unit; sentences with a label for each word are needed here")
     return pool.unit_offsets
@@ -70,14 +70,14 @@ def token_classes(pool: Pool, types: Sequence[int]) -> IntArray:
 
 
 def token_labels(pool: Pool, types: Sequence[int], items: IntArray) -> IntArray:
-    """Label the words of some sentences: 0 for O and for all other types, n for the n-th of the types."""
-    table = np.zeros(pool.n_classes + 1, np.int64)  # the last place serves OUTSIDE = -1
+    """Return the local labels of the words of sentences: n for the n-th of the types, 0 for all other words."""
+    table = np.zeros(pool.n_classes + 1, np.int64)  # the last entry is for the label OUTSIDE = -1
     table[types] = np.arange(1, len(types) + 1)
     return table[pool.labels[word_rows(pool, items)]]
 
 
 def word_rows(pool: Pool, items: IntArray) -> IntArray:
-    """Return the rows of the words of some sentences in the pool, sentence after sentence."""
+    """Return the units of the words of some sentences, sentence by sentence."""
     offsets = sentence_offsets(pool)
     starts = offsets[items]
     lengths = offsets[items + 1] - starts

@@ -1,4 +1,4 @@
-"""Episodes on disk: our JSON lines, Few-NERD's sampled episodes, FewRel's hidden test sets."""
+"""Files of episodes: JSON lines of this package, Few-NERD's sampled episodes, FewRel's hidden test sets."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def save_episodes(path: str | Path, pool: Pool, episodes: Sequence[Episode]) -> 
 
 
 def load_episodes(path: str | Path, pool: Pool) -> list[Episode]:
-    """Read a list of episodes; refuse one that was drawn from another pool or does not have its own hash."""
+    """Read a list of episodes; raise an EpisodeError if it is of another pool, or if its hash is wrong."""
     path = Path(path)
     text = read_utf8(path, missing="check its name and folder", error=EpisodeError)
     head_line, *lines = split_lines(text) or [""]
@@ -69,7 +69,7 @@ def load_episodes(path: str | Path, pool: Pool) -> list[Episode]:
     episodes = [_own_episode(path, number, line) for number, line in enumerate(lines, start=2)]
     found = episodes_hash(pool, episodes)
     if found != head["episode_hash"]:
-        raise EpisodeError(f"{path}: hash {found}, but its head says {head['episode_hash']}; it was cut or changed")
+        raise EpisodeError(f"{path}: hash {found}, but its first line says {head['episode_hash']}; write it again")
     return episodes
 
 
@@ -80,7 +80,7 @@ def _own_episode(path: Path, number: int, line: str) -> Episode:
         parts: dict[str, Any] = {name: np.array(row[name], np.int64) for name in _PARTS if row[name] is not None}
         return Episode(**{"query_y": None, **parts})
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise EpisodeError(f"{where}: not an episode ({error})") from None
+        raise EpisodeError(f"{where}: not an episode ({error}); write the file again") from None
 
 
 O_NAME = "O"
@@ -89,25 +89,25 @@ Sentence = tuple[tuple[str, ...], tuple[str, ...]]  # words, labels
 
 
 def shots_in_name(path: Path) -> int | None:
-    """Return the K of a file called `test_N_K.jsonl`; None if it is called otherwise."""
+    """Return K from the file name `test_N_K.jsonl`; None for other names."""
     match = _NAME.fullmatch(path.name)
     return int(match[3]) if match else None
 
 
 def load_fewnerd_episodes(path: str | Path, shot: int | None = None) -> tuple[Pool, list[Episode]]:
-    """Read a file of episodes and the pool of all its sentences, each kept once.
+    """Read a Few-NERD file; return the pool of its distinct sentences, and the episodes.
 
-    Every episode is checked: N different types as the file's name says, labels of these types only, K to 2K entities of
-    each type in the support (K from the name, or `shot`) and at least one in the query. Few-NERD holds some sentences
-    more than once, so one may be in the support and in the query of an episode.
+    Every episode is checked: N different types as in the file name, no labels of other types, K to 2K entities of each
+    type in the support (K from the name, or `shot`) and at least one in the query. Few-NERD contains duplicate
+    sentences, so one may be in the support and in the query of an episode.
     """
     path = Path(path)
     match = _NAME.fullmatch(path.name)
     way = int(match[2]) if match else None
     shot = shots_in_name(path) if shot is None else shot
     if shot is None:
-        raise EpisodeError(f"{path}: the name does not say how many shots; call it test_5_1.jsonl, or give shot")
-    numbers: dict[Sentence, int] = {}  # the sentences, in the order in which they come first
+        raise EpisodeError(f"{path}: the name gives no number of shots; call it test_5_1.jsonl, or give shot")
+    numbers: dict[Sentence, int] = {}  # index of each sentence, in order of first occurrence
     counts: list[Counter[str]] = []  # entities of each sentence
     rows: list[tuple[list[str], list[int], list[int]]] = []
     with open_file(path, error=EpisodeError) as file:
@@ -118,20 +118,18 @@ def load_fewnerd_episodes(path: str | Path, shot: int | None = None) -> tuple[Po
                 rows.append(_tagged_row(where, line, numbers, counts))
                 _check_tagged(where, rows[-1], counts, way, shot)
     if not rows:
-        raise EpisodeError(f"{path}: no episodes in it")
+        raise EpisodeError(f"{path}: no episodes in it; write one on each line")
     pool = _tagged_pool(list(numbers), f"fewnerd-episodes:{path.name}", match[1] if match else "all")
     kinds = {name: kind for kind, name in enumerate(pool.class_names)}
     return pool, [_tagged_episode(pool, [kinds[name] for name in row[0]], row[1], row[2]) for row in rows]
 
 
 def save_fewnerd_episodes(path: str | Path, pool: Pool, episodes: Sequence[Episode]) -> str:
-    """Write episodes of a K~2K sampler in Few-NERD's format, for its toolkit and others; return the list's hash."""
+    """Write episodes of a K~2K sampler in Few-NERD's format, and return their hash."""
     with atomic_write(Path(path)) as file:
         for episode in episodes:
             if episode.query_y is None:
-                raise EpisodeError(
-                    f"{pool}: an episode hides the labels of its query; this format has no place for that"
-                )
+                raise EpisodeError(f"{pool}: an episode has hidden query labels, which this format cannot store")
             names = [O_NAME, *(pool.class_names[kind] for kind in episode.classes[1:])]
             row = {
                 "support": _texts(pool, names, episode.support, episode.support_y),
@@ -154,7 +152,7 @@ def _texts(pool: Pool, names: list[str], items: IntArray, labels: IntArray) -> d
 def _tagged_row(
     where: str, line: str, numbers: dict[Sentence, int], counts: list[Counter[str]]
 ) -> tuple[list[str], list[int], list[int]]:
-    """Take a line apart: types, and the sentences of support and query; new ones get the next numbers."""
+    """Parse a line: types, and sentence numbers of support and query; new sentences get the next numbers."""
     row: Any = parse_json(line, where, damaged="write one episode on each line", error=EpisodeError)
     try:
         types = list(_strings(row["types"]))
@@ -227,10 +225,10 @@ def _tagged_episode(pool: Pool, types: list[int], support: list[int], query: lis
 
 @dataclass(frozen=True, eq=False)
 class HiddenTasks:
-    """Tasks whose answers nobody has published; every instance is kept once, however many tasks it is in."""
+    """Tasks of a hidden test set; `items` holds each instance once."""
 
     items: list[Relation]
-    support: IntArray  # (n_tasks, N, K) places in `items`
+    support: IntArray  # (n_tasks, N, K) indices in `items`
     query: IntArray  # (n_tasks,)
 
 
@@ -263,7 +261,7 @@ def read_hidden(path: Path, *, uncased: bool = False) -> HiddenTasks:
 
 
 def _problems(task: Any) -> list[str]:
-    """Say what is wrong with a task, and where in it."""
+    """Describe the problems of a task, with their location."""
     if not isinstance(task, dict) or not {"meta_train", "meta_test"} <= task.keys():
         return [" has no meta_train or no meta_test"]
     classes = task["meta_train"]
@@ -287,9 +285,9 @@ def _words(size: tuple[int, int]) -> str:
 
 
 def read_fewrel_test(path: str | Path, *, uncased: bool = False) -> tuple[Pool, list[Episode]]:
-    """Read `test_wiki_input-N-K.json` (or `test_pubmed_input-...`): one episode a task, one query each, no answers.
+    """Read `test_wiki_input-N-K.json` (or `test_pubmed_input-...`): one episode a task, with one unlabelled query.
 
-    The pool holds every instance once. Its classes are places in a task, not relations: no item has one of its own.
+    The pool holds every instance once, without labels: its classes are positions in a task, not relations.
     """
     path = Path(path).expanduser()
     tasks = read_hidden(path, uncased=uncased)
@@ -303,7 +301,7 @@ def read_fewrel_test(path: str | Path, *, uncased: bool = False) -> tuple[Pool, 
 
 
 def predictions_name(episodes: Sequence[Episode]) -> str:
-    """Return the name that the answers to a file of tasks are submitted under: pred-N-K.json."""
+    """Return the file name for submitting predictions: pred-N-K.json."""
     if not episodes:
         raise EpisodeError("no episodes, so no predictions to name; read a file of tasks first")
     way = episodes[0].way
@@ -311,9 +309,9 @@ def predictions_name(episodes: Sequence[Episode]) -> str:
 
 
 def write_predictions(path: str | Path, labels: Sequence[int] | IntArray) -> None:
-    """Write the predicted label of each task, 0 to N - 1, in the tasks' order: one JSON list, whole or not at all.
+    """Write the predicted label of each task, 0 to N - 1, in order: one JSON list, written atomically.
 
-    What a task with "none of the above" wants for that, the caller writes into `labels`: this changes no number.
+    Labels are written unchanged; the caller chooses the number for "none of the above".
     """
     values = np.asarray(labels)
     if values.ndim != 1 or values.dtype.kind not in "iu":

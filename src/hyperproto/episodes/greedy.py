@@ -1,4 +1,4 @@
-"""Greedy K~2K sampling: N types, and sentences until each has K to 2K entities (Ding et al., "Few-NERD", ACL 2021)."""
+"""Greedy K~2K sampling: N types with K to 2K entities each (Ding et al., "Few-NERD", ACL 2021)."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,25 +18,25 @@ from hyperproto.options import TrainingSamplerOptions, complete
 
 Rule = Literal["toolkit", "appendix"]
 RULES: tuple[Rule, ...] = get_args(Rule)
-AHEAD = 32  # episodes whose random words are made together
-ATTEMPTS = 100  # times an episode is begun anew before it is given up
-BLOCK = 48  # random sentences looked at before those that no longer fit are weeded out
-WORDS = 16 * BLOCK  # random words made for an episode at a time
-_BITS = 64  # types in one word of a mask
+AHEAD = 32  # number of episodes whose random words are generated together
+ATTEMPTS = 100  # number of attempts to draw an episode
+BLOCK = 48  # number of random sentences tried before unsuitable ones are removed
+WORDS = 16 * BLOCK  # number of random words generated for an episode at a time
+_BITS = 64  # types in one word of a bit mask
 
 
 class GreedySampler:
-    """N-way K~2K-shot episodes `0, 1, 2, ...` of a seed: each a pure function of `(pool, seed, i)`.
+    """Sampler of N-way K~2K-shot episodes `0, 1, 2, ...`, each a pure function of `(pool, seed, i)`.
 
-    Entities are counted as spans, runs of words of one type. `rule="toolkit"`, which published numbers use, draws N
-    types first; then sentences, evenly from those that hold no other types, bring no type above 2K and have a type that
-    is still below K, until none is. The query follows by the same rule with `query` for K, from other sentences.
-    `rule="appendix"` is the algorithm as the paper prints it: sentences are drawn from all and kept unless there would
-    be more than N types or more than 2K entities of one; the N types that come up first are the episode's.
+    Entities are counted as spans, runs of words of one type. `rule="toolkit"`, used for published results, first draws
+    N types. Then it draws sentences uniformly from those without other types that keep all types at 2K entities or less
+    and contain a type with fewer than K, until every type has K. The query is drawn from other sentences by the same
+    rule, with `query` for K. `rule="appendix"` is the algorithm printed in the paper: sentences are drawn from all, and
+    rejected if there would be more than N types, or more than 2K entities of one; the first N types are the episode's.
 
-    Where the toolkit would search for ever, the episode is begun anew, types and all, and given up after 100 attempts.
-    Types with fewer than `least_spans` entities are never drawn, nor are sentences that hold them; under both rules a
-    sentence without entities is never drawn.
+    If no sentence fits, the episode is drawn again with new types, at most 100 times (the toolkit would not terminate).
+    Types with fewer than `least_spans` entities, sentences that contain them, and sentences without entities are never
+    drawn.
 
     An episode has N + 1 classes: class 0 is O (see `episodes.episode`).
 
@@ -65,10 +65,10 @@ class GreedySampler:
         self._eligible: list[int] = np.flatnonzero(self._spans >= least_spans).tolist()
         self._check(least_spans)
         self._packed = PackedCounts(self._groups.counts, 2 * max(shot, self.query))
-        self.draw(1)  # what cannot be drawn is refused now
+        self.draw(1)  # raises an error now if episodes cannot be drawn
 
     def __getitem__(self, i: int) -> Episode:
-        """Episode `i`."""
+        """Return episode `i`."""
         return self.draw(1, i)[0]
 
     def draw(self, count: int, start: int = 0) -> list[Episode]:
@@ -82,7 +82,7 @@ class GreedySampler:
     def _episode(self, i: int, words: "WordStream") -> Episode:
         stuck: Counter[int] = Counter()
         for _ in range(ATTEMPTS):
-            drawing = Drawing(self._groups, self._packed, words)
+            drawing = SentenceDraw(self._groups, self._packed, words)
             try:
                 support, query = self._toolkit(drawing) if self.rule == "toolkit" else self._appendix(drawing)
             except Stuck as found:
@@ -104,12 +104,12 @@ class GreedySampler:
         parts = items[: len(support)], labels[:border], items[len(support) :], labels[border:]
         return Episode(token_classes(self.pool, types), *parts)
 
-    def _toolkit(self, drawing: "Drawing") -> tuple[list[int], list[int]]:
+    def _toolkit(self, drawing: "SentenceDraw") -> tuple[list[int], list[int]]:
         drawing.draw_types(self._eligible, self.way)
         support = drawing.fill(self.shot, helpful=True) if self.shot else []
         return support, drawing.fill(self.query, helpful=True)
 
-    def _appendix(self, drawing: "Drawing") -> tuple[list[int], list[int]]:
+    def _appendix(self, drawing: "SentenceDraw") -> tuple[list[int], list[int]]:
         need = self.shot or self.query
         first, total = drawing.collect(self._eligible, self.way, need)
         first += drawing.fill(need, helpful=False, total=total)
@@ -165,12 +165,12 @@ class GreedySampler:
             )
 
 
-class Drawing:
-    """Draws sentences, evenly from those that fit, each at most once.
+class SentenceDraw:
+    """Uniform sampling without replacement from the sentences that fit an episode.
 
-    A sentence that does not fit will not fit later either: counts only grow, and types that are short only grow fewer.
-    So sentences are offered in blocks, and what no longer fits is passed over; the first of a block always fits. That
-    is the same as asking all sentences again after each one, and never takes more blocks than sentences.
+    A sentence that does not fit will not fit later, since counts only grow and incomplete types only get fewer.
+    Therefore sentences are drawn in blocks, and those that no longer fit are skipped; the first of a block always fits.
+    This equals filtering all sentences after each draw, and needs at most as many blocks as sentences.
     """
 
     def __init__(self, groups: "SentenceGroups", packed: "PackedCounts", words: "WordStream") -> None:
@@ -178,8 +178,8 @@ class Drawing:
         self._packed = packed
         self._words = words
         self.types: list[int] = []
-        self._left = groups.sizes.copy()  # sentences of each group that are not drawn yet
-        self._moved: dict[int, int] = {}  # where one was drawn, the last one left of its group stands instead
+        self._left = groups.sizes.copy()  # number of sentences of each group not yet drawn
+        self._moved: dict[int, int] = {}  # position of a drawn sentence -> the last remaining one of its group
 
     def draw_types(self, eligible: list[int], way: int) -> None:
         """Draw `way` different types."""
@@ -191,14 +191,14 @@ class Drawing:
 
     @cached_property
     def _candidates(self) -> tuple[IntArray, IntArray, int]:
-        """Groups that hold none but the types drawn, their counts (N, groups), and the signs of the types."""
+        """Return the groups without other types than those drawn, their counts (N, groups), and the types' signs."""
         groups = self._groups.within(self.types)
         return groups, self._groups.counts[np.array(self.types)[:, None], groups], self._packed.of_types(self.types)
 
     def fill(self, need: int, *, helpful: bool, total: int = 0) -> list[int]:
-        """Draw sentences with no other types until each type has `need` entities, none ever more than twice that.
+        """Draw sentences without other types until each type has `need` to 2 `need` entities.
 
-        `helpful` admits only sentences with a type that is still short. `total` counts entities drawn before.
+        With `helpful`, every sentence contains a type that still needs entities. `total` counts entities drawn before.
         """
         candidates, counts, wanted = self._candidates
         packed, signs, types_of = self._packed.counts, self._packed.signs, self._packed.types
@@ -217,7 +217,7 @@ class Drawing:
                 after = total + packed[group]
                 if (after + too_many) & signs or (helpful and not types_of[group] & short):
                     continue
-                if place >= self._left[group]:  # the place of one that was drawn since
+                if place >= self._left[group]:  # this sentence was drawn in the meantime
                     continue
                 sentences.append(self._take(group, place))
                 total = after
@@ -227,9 +227,9 @@ class Drawing:
         return sentences
 
     def collect(self, eligible: list[int], way: int, need: int) -> tuple[list[int], int]:
-        """Draw sentences of any types until `way` types are among them; count what they hold.
+        """Draw sentences of any types until there are `way` types; return the sentences and their entity counts.
 
-        No type gets more than twice `need` entities, and no sentence brings in more types than are asked for.
+        No type gets more than twice `need` entities, and a sentence that would exceed `way` types is rejected.
         """
         candidates = self._groups.within(eligible)
         counts = self._groups.counts[:, candidates]
@@ -237,7 +237,7 @@ class Drawing:
         sentences: list[int] = []
         packed = 0
         while len(self.types) < way:
-            new = (counts[total == 0] > 0).sum(axis=0)  # types that a sentence would bring in
+            new = (counts[total == 0] > 0).sum(axis=0)  # new types of a sentence
             fits = (counts <= (2 * need - total)[:, None]).all(axis=0) & (new <= way - len(self.types))
             offers = self._offers(candidates, fits, block=1)
             if not offers:
@@ -251,7 +251,7 @@ class Drawing:
         return sentences, packed
 
     def _offers(self, groups: IntArray, fits: NDArray[np.bool_], block: int = BLOCK) -> list[tuple[int, int]]:
-        """Draw from the sentences left in the groups that fit: each one's group, and its place among those left."""
+        """Draw from the remaining sentences of groups that fit: group, and position among the remaining ones."""
         left = self._left[groups] * fits
         ends = left.cumsum()
         if not len(ends) or not ends[-1]:
@@ -262,7 +262,7 @@ class Drawing:
         return list(zip(groups[which].tolist(), places.tolist(), strict=True))
 
     def _take(self, group: int, place: int) -> int:
-        """Draw the sentence at a place among those left of its group."""
+        """Remove and return the sentence at a position among the remaining ones of its group."""
         start, left, moved = self._groups.starts[group], int(self._left[group]) - 1, self._moved
         self._left[group] = left
         drawn = moved.get(start + place, start + place)
@@ -270,8 +270,8 @@ class Drawing:
         return int(self._groups.sentences[drawn])
 
 
-class Stuck(Exception):  # noqa: N818 - no error yet: the episode is begun anew
-    """No sentence is left that fits, and type `kind` is still short."""
+class Stuck(Exception):  # noqa: N818 - not an error: the episode is drawn again
+    """No remaining sentence fits, and type `kind` has too few entities."""
 
     def __init__(self, kind: int) -> None:
         super().__init__(kind)
@@ -279,7 +279,7 @@ class Stuck(Exception):  # noqa: N818 - no error yet: the episode is begun anew
 
 
 class WordStream:
-    """The random words of episode `i` of a seed, as many as it takes."""
+    """Unlimited random words of episode `i` of a seed."""
 
     def __init__(self, seed: int, i: int, first: NDArray[np.uint64]) -> None:
         self._seed, self._i, self._row = seed, i, first
@@ -295,28 +295,28 @@ class WordStream:
 
 
 class SentenceGroups:
-    """All sentences that hold the same number of entities of each type are one group: they are exchangeable.
+    """Groups of sentences with equal numbers of entities of each type, which are exchangeable.
 
-    A hundred thousand sentences make some hundreds or thousands of groups, each with a bit mask of its types, so that a
-    question to all sentences ("which hold none but these types?") is one vector operation on a short array. Sentences
-    without entities are in no group.
+    A hundred thousand sentences form hundreds or thousands of groups, each with a bit mask of its types. Finding all
+    sentences with given types only is one vector operation on a short array. Sentences without entities are in no
+    group.
     """
 
     counts: IntArray  # (n_classes, G) entities of each type in a sentence of the group
-    masks: NDArray[np.uint64]  # (words, G) the types of the group, a bit each
+    masks: NDArray[np.uint64]  # (words, G) bit mask of the group's types
     sizes: IntArray  # (G,) sentences in the group
-    starts: list[int]  # where in `sentences` those of each group begin
-    sentences: IntArray  # indices of the pool's items, group after group
+    starts: list[int]  # first index of each group in `sentences`
+    sentences: IntArray  # indices of the pool's items, group by group
 
     def __init__(self, pool: Pool) -> None:
         spans = find_spans(pool.labels, sentence_offsets(pool))
         owner = sentence_offsets(pool).searchsorted(spans.start, side="right") - 1
         pairs, counts = np.unique(owner * pool.n_classes + spans.label, return_counts=True)
-        owner, kind = np.divmod(pairs, pool.n_classes)  # how many of a kind each sentence has
+        owner, kind = np.divmod(pairs, pool.n_classes)  # sentence and type of each pair
         items, first = np.unique(owner, return_index=True)
         stops = np.append(first, len(pairs))[1:]
         keys = np.stack([kind, counts], axis=1).astype("<i4").tobytes()  # eight bytes for each pair
-        number: dict[bytes, int] = {}  # groups in the order of their first sentences
+        number: dict[bytes, int] = {}  # groups in order of their first sentences
         group = np.zeros(len(items), np.int64)
         for i, (start, stop) in enumerate(zip((8 * first).tolist(), (8 * stops).tolist(), strict=True)):
             group[i] = number.setdefault(keys[start:stop], len(number))
@@ -324,14 +324,14 @@ class SentenceGroups:
         self.sizes = np.bincount(group, minlength=len(number))
         self.starts = (np.cumsum(self.sizes) - self.sizes).tolist()
         self.counts = np.zeros((pool.n_classes, len(number)), np.int64)
-        for g, i in enumerate(np.unique(group, return_index=True)[1].tolist()):  # one sentence speaks for its group
+        for g, i in enumerate(np.unique(group, return_index=True)[1].tolist()):  # one sentence represents its group
             self.counts[kind[first[i] : stops[i]], g] = counts[first[i] : stops[i]]
         self.masks = np.zeros((-(-pool.n_classes // _BITS), len(number)), np.uint64)
         for n, has in enumerate(self.counts > 0):
             self.masks[n // _BITS] |= has.astype(np.uint64) << np.uint64(n % _BITS)
 
     def within(self, types: list[int]) -> IntArray:
-        """Find the groups whose sentences hold none but these types."""
+        """Return the groups whose sentences have no other types than these."""
         allowed = sum(1 << kind for kind in types)
         others = ~allowed & ((1 << (_BITS * len(self.masks))) - 1)
         forbidden = [others >> (_BITS * word) & (1 << _BITS) - 1 for word in range(len(self.masks))]
@@ -339,20 +339,20 @@ class SentenceGroups:
         return np.flatnonzero(np.all(found == 0, axis=0))
 
     def supply(self, most: int) -> IntArray:
-        """Count the entities of each type in sentences that hold at most so many of it, (n_classes,)."""
+        """Count the entities of each type in sentences with at most `most` of it, (n_classes,)."""
         supply: IntArray = np.where(self.counts <= most, self.counts, 0) @ self.sizes
         return supply
 
 
 class PackedCounts:
-    """Packed counts of groups of sentences.
+    """Entity counts of all types, packed into one integer for each group of sentences.
 
-    The highest bit of each field is the *sign* of its type: no count reaches it, but a count plus `above[n]` does if it
-    is greater than n. So `(counts + above[n]) & signs` tells at once which types have more than n.
+    The highest bit of each field is the *sign* of its type. No count reaches it, but a count plus `above[n]` does if it
+    is greater than n: `(counts + above[n]) & signs` marks all types with more than n.
     """
 
     def __init__(self, counts: IntArray, most: int) -> None:
-        """Pack `counts` (n_types, G) of each group; up to `most` are added up, and one group more."""
+        """Pack `counts` (n_types, G); fields hold sums up to `most` plus the counts of one more group."""
         self._width = (most + int(counts.max(initial=0))).bit_length() + 1
         self._sign = 1 << (self._width - 1)
         types = range(len(counts))
@@ -361,12 +361,12 @@ class PackedCounts:
         self.counts = [0] * counts.shape[1]  # of each group
         for kind, group in zip(*(axis.tolist() for axis in np.nonzero(counts)), strict=True):
             self.counts[group] += int(counts[kind, group]) << (self._width * kind)
-        self.types = [(packed + self.above[0]) & self.signs for packed in self.counts]  # the signs of each group
+        self.types = [(packed + self.above[0]) & self.signs for packed in self.counts]  # signs of each group's types
 
     def of_types(self, types: Iterable[int]) -> int:
-        """Return the signs of some types."""
+        """Return the signs of the given types."""
         return sum(self._sign << (self._width * kind) for kind in types)
 
     def values(self, packed: int, types: Iterable[int]) -> list[int]:
-        """Unpack the counts of some types."""
+        """Unpack the counts of the given types."""
         return [packed >> (self._width * kind) & self._sign - 1 for kind in types]

@@ -1,7 +1,7 @@
-"""Random numbers that are a pure function of (seed, purpose, index), the same on every NumPy version.
+"""Random numbers as a pure function of (seed, purpose, index), equal in every version of NumPy.
 
-NumPy promises the raw bits of a bit generator for ever, but not what `Generator` makes of them: so the draws are ours.
-Philox counts instead of remembering, so that draw number 10^9 costs what draw number 0 does.
+NumPy guarantees the raw bits of its bit generators, but not the distributions of `Generator`; draws are therefore
+computed here. Philox is counter-based: draw number 10^9 costs as much as draw number 0.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hyperproto.data import IntArray
 
-# What the numbers are for: two purposes never share a stream.
+# Purposes of random numbers: each has a separate stream.
 EPISODES, SPARE_CLASSES, SPARE_ITEMS, INITIALISATION, TRAINING, SHUFFLE, BATCHES, NOTA, GREEDY = range(1, 10)
 UNLABELLED, PAIRS, NOISE, NOISE_ITEMS, FINE_TUNING = 10, 11, 12, 13, 14
 UNLABELLED_ITEMS, SPARE_UNLABELLED, DISTRACTORS, SHOTS, PICTURES = 15, 16, 17, 18, 19
@@ -17,7 +17,7 @@ _WORDS = 4  # 64-bit words for each step of Philox's counter
 
 
 def raw_words(seed: int, purpose: int, start: int, rows: int, width: int, table: int = 0) -> NDArray[np.uint64]:
-    """Random words of rows `start` to `start + rows - 1` of an endless table `width` words wide, (rows, width)."""
+    """Return rows `start` to `start + rows - 1` of an endless table of random words, (rows, width)."""
     steps = -(-width // _WORDS)
     key = np.array((seed, purpose), np.uint64)
     counter = np.array((start * steps, table, 0, 0), np.uint64)
@@ -26,7 +26,7 @@ def raw_words(seed: int, purpose: int, start: int, rows: int, width: int, table:
 
 
 def shuffled(seed: int, purpose: int, index: int, size: int) -> list[int]:
-    """Put 0 to size - 1 in random order (Fisher-Yates). A modulo of 64 bits is biased by less than size / 2^64."""
+    """Return 0 to size - 1 in random order (Fisher-Yates); the bias of the modulo is below size / 2^64."""
     order = list(range(size))
     for here, word in enumerate(raw_words(seed, purpose, 0, 1, size, table=index)[0].tolist()):
         there = here + word % (size - here)
@@ -37,10 +37,10 @@ def shuffled(seed: int, purpose: int, index: int, size: int) -> list[int]:
 def distinct(
     words: NDArray[np.uint64], sizes: IntArray, count: int, *, seed: int, spare: int, first_row: int
 ) -> IntArray:
-    """Draw, for each row of random words, `count` distinct integers below the row's size, in random order.
+    """Draw `count` distinct integers below the row's size for each row of random words, in random order.
 
-    Words (rows, more than count) give numbers one after another; a number that came before is passed over. Should the
-    words run out, the numbers not drawn yet are shuffled (purpose `spare`): both give every order the same chance.
+    Words (rows, more than count) give one number each; repeated numbers are skipped. If the words do not suffice, the
+    remaining numbers are shuffled (purpose `spare`). All orders are equally likely in both cases.
     """
     values = (words % sizes[:, None].astype(np.uint64)).astype(np.int64)
     drawn = values[:, :count]

@@ -1,4 +1,4 @@
-"""N-way K-shot episodes, with equal or unequal shots, and with queries of none of the classes (NOTA)."""
+"""N-way K-shot episodes, with equal or unequal shots, unlabelled items, noise, and out-of-class queries (NOTA)."""
 
 import math
 from typing import Unpack
@@ -24,30 +24,27 @@ from hyperproto.episodes.random import (
 from hyperproto.errors import EpisodeError
 from hyperproto.options import TrainingSamplerOptions, complete
 
-SHOT, QUERY = 5, 15  # of each class, where none are given
-MOST_QUERIES = 100_000  # of none of the classes, in an episode
-AHEAD = 32  # episodes drawn together when one is asked for
+SHOT, QUERY = 5, 15  # defaults, for each class
+MOST_QUERIES = 100_000  # largest number of out-of-class queries in an episode
+AHEAD = 32  # number of episodes drawn together by `__getitem__`
 
 
 class EpisodeSampler:
-    """Episodes `0, 1, 2, ...` of a seed: each a pure function of `(pool, seed, i)`, in any order, on any worker.
+    """Sampler of episodes `0, 1, 2, ...`, each a pure function of `(pool, seed, i)`.
 
-    `shot` is one number for all classes, or one for each, such as `(1, 1, 2, 5, 20)`; which class gets which is random.
-    `shot=0` draws no support: Algorithm 1 with stored centres needs none.
+    - `shot`: one number for all classes, or one for each, such as `(1, 1, 2, 5, 20)`, assigned to classes at random.
+      `shot=0` draws no support, as Algorithm 1 with stored centres needs none.
+    - `nota_share` (such as 0.15 of all queries) or `na_rate` (of the FewRel 2.0 toolkit: 1 adds as many queries as one
+      class has): adds queries of other classes, labelled OUTSIDE.
+    - `noise_rate`: each support example is replaced with this probability by one of a class outside the episode, under
+      the same label.
+    - `most_shots`: each class has its own random number of shots, from `shot` to `most_shots`, with a probability
+      proportional to 1 / shots.
+    - `unlabelled`: number of additional items of each class without labels; `distractors`: number of items of other
+      classes among them.
+    - `anchor`: this class is the first of every episode; the others are random.
 
-    With `nota_share` (say 0.15 of all queries) or `na_rate` (the FewRel 2.0 toolkit's: 1 adds as many as one class has)
-    there follow queries of none of the classes, labelled OUTSIDE; the rest of the episode is the same without them.
-
-    With `noise_rate` each support example is, with that probability, replaced by one of a class outside the episode
-    under the same label; the rest of the episode is the same without it.
-
-    With `most_shots` each class of each episode has a number of examples of its own, from `shot` to `most_shots`, a
-    number k with a probability in proportion to 1 / k.
-
-    With `unlabelled` an episode has that many items of each class besides, without a label, and with `distractors`
-    that many of other classes among them; the rest of the episode is the same without them.
-
-    With `anchor` every episode holds that class, as its first; the others are random.
+    NOTA queries, noise, unlabelled items and distractors do not change the rest of an episode.
 
     >>> import numpy as np
     >>> pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
@@ -60,10 +57,10 @@ class EpisodeSampler:
         if options["rule"] is not None or options["least_spans"] is not None:
             raise EpisodeError(f"{pool}: rule and least_spans are of K~2K episodes, for sentences with tagged words")
         if pool.many_units:
-            raise EpisodeError(f"{pool}: items of many units (words) need the K~2K sampler, not N-way K-shot")
+            raise EpisodeError(f"{pool}: sentences with tagged words need the K~2K sampler, not N-way K-shot")
         self.pool = pool
         self.way = way = options["way"]
-        if way > pool.n_classes:  # before as many of anything are made
+        if way > pool.n_classes:  # before anything of that size is allocated
             raise EpisodeError(f"{pool}: {way}-way episodes from {pool.n_classes} classes; lower the way")
         shot = SHOT if options["shot"] is None else options["shot"]
         self.shots = [shot] * way if isinstance(shot, int) else list(shot)
@@ -79,32 +76,32 @@ class EpisodeSampler:
         self.distractors = options["distractors"]
         self._check_unlabelled()
         self._per_class = self._most + query
-        self._members = np.concatenate(pool.members)  # the items, class after class
+        self._members = np.concatenate(pool.members)  # items, class by class
         self._starts = np.cumsum(pool.counts) - pool.counts
         place, shots = np.arange(self._per_class), np.array(self.shots)[:, None]
-        self._is_support = place < shots  # (N, per_class) what each draw is for
+        self._is_support = place < shots  # (N, per_class)
         self._is_query = (shots <= place) & (place < shots + query)
         self._support_y = np.repeat(np.arange(way), self.shots)
         self._query_y = np.concatenate([np.repeat(np.arange(way), query), np.full(self.nota, OUTSIDE)])
         self._ahead: tuple[int, list[Episode]] | None = None
 
     def __getitem__(self, i: int) -> Episode:
-        """Episode `i`. Its neighbours are drawn with it and kept: one by one costs little more than in one go."""
+        """Return episode `i`; the following ones are drawn with it and cached."""
         start = i - i % AHEAD
         if self._ahead is None or self._ahead[0] != start:
             self._ahead = start, self.draw(AHEAD, start)
         return self._ahead[1][i - start]
 
     def draw(self, count: int, start: int = 0) -> list[Episode]:
-        """Return episodes `start` to `start + count - 1`; many at once are drawn in one go."""
+        """Return episodes `start` to `start + count - 1`, drawn together."""
         way, pool = self.way, self.pool
-        words = raw_words(self.seed, EPISODES, start, count, 2 * (way + way * self._per_class))  # twice what is needed
+        words = raw_words(self.seed, EPISODES, start, count, 2 * (way + way * self._per_class))  # twice the need
         fixed = [] if self.anchor is None else [self.anchor]
         others = np.full(count, pool.n_classes - len(fixed))
         spare = {"seed": self.seed, "spare": SPARE_CLASSES, "first_row": start}
         classes = distinct(words[:, : 2 * way], others, way - len(fixed), **spare)  # (E, N), or (E, N - 1)
         for anchor in fixed:
-            classes += classes >= anchor  # counted among the others only; now among all
+            classes += classes >= anchor  # index among the others -> index among all
             classes = np.insert(classes, 0, anchor, axis=1)
         flat = classes.reshape(-1)
         words = words[:, 2 * way :].reshape(len(flat), -1)
@@ -126,11 +123,11 @@ class EpisodeSampler:
 
     @property
     def _most(self) -> int:
-        """How many examples a class has at most."""
+        """Largest number of shots of a class."""
         return max(self.shots) if self.most_shots is None else self.most_shots
 
     def _with_random_shots(self, items: IntArray, classes: IntArray, drawn: IntArray, start: int) -> list[Episode]:
-        """Episodes whose classes have numbers of examples of their own; `items` (E, N, per_class) are drawn."""
+        """Return episodes with a random number of shots for each class, from `items` (E, N, per_class)."""
         least, most, count = self.shots[0], self._most, len(items)
         chance = 1 / np.arange(least, most + 1)
         bounds = np.cumsum(chance)[:-1] / chance.sum()
@@ -153,13 +150,13 @@ class EpisodeSampler:
         ]
 
     def _unlabelled(self, classes: IntArray, drawn: IntArray, start: int) -> IntArray:
-        """Items besides those `drawn` (E N, per_class) of each class, and distractors, (E, U)."""
+        """Return unlabelled items of each class, other than those `drawn` (E N, per_class), and distractors: (E, U)."""
         flat, each = classes.reshape(-1), self.unlabelled
         words = raw_words(self.seed, UNLABELLED_ITEMS, start * self.way, len(flat), 2 * each)
         spare = {"seed": self.seed, "spare": SPARE_UNLABELLED, "first_row": start * self.way}
         place = distinct(words, self.pool.counts[flat] - self._per_class, each, **spare)
         for taken in np.sort(drawn, axis=1).T:
-            place += place >= taken[:, None]  # counted among the others only; now among all
+            place += place >= taken[:, None]  # index among the others -> index among all
         items: IntArray = self._members[self._starts[flat, None] + place].reshape(len(classes), -1)
         if not self.distractors:
             return items
@@ -189,9 +186,9 @@ class EpisodeSampler:
             )
 
     def _with_noise(self, support: IntArray, classes: IntArray, start: int) -> IntArray:
-        """Replace some of the support (E, S) by items of other classes."""
+        """Replace random items of the support (E, S) by items of other classes."""
         words = raw_words(self.seed, NOISE, start, *support.shape)
-        replaced = (words >> np.uint64(11)) * 2.0**-53 < self.noise_rate  # 53 bits: a float from 0 to 1, without 1
+        replaced = (words >> np.uint64(11)) * 2.0**-53 < self.noise_rate  # 53 bits: a float in [0, 1)
         items = draw_outside(self.pool, classes, support.shape[1], seed=self.seed, start=start, purpose=NOISE_ITEMS)
         return np.where(replaced, items, support)
 
@@ -246,10 +243,10 @@ class EpisodeSampler:
 
 
 def nota_count(pool: Pool, way: int, query: int, nota_share: float, na_rate: int) -> int:
-    """How many NOTA queries an episode gets.
+    """Return the number of out-of-class (NOTA) queries in an episode.
 
-    `nota_share` is their share of all queries: the count that comes nearest to it, and at least one. `na_rate` is the
-    FewRel 2.0 toolkit's: that many for each query *of one class*, so 5-way, 1 makes a share of 1/6 and 5 one of 1/2.
+    `nota_share` is their share of all queries; the nearest count is used, at least one. `na_rate`, of the FewRel 2.0
+    toolkit, is their number relative to the queries of one class: with 5 classes, 1 is a share of 1/6 and 5 of 1/2.
     """
     if not 0 <= nota_share < 1 or na_rate < 0:
         raise EpisodeError(
@@ -276,16 +273,15 @@ def nota_count(pool: Pool, way: int, query: int, nota_share: float, na_rate: int
 
 
 def draw_outside(pool: Pool, classes: IntArray, count: int, *, seed: int, start: int, purpose: int = NOTA) -> IntArray:
-    """Items of other classes for episodes `start`, `start + 1`, ... of `classes` (E, N): (E, count).
+    """Draw items of other classes for episodes `start`, `start + 1`, ... of `classes` (E, N): (E, count).
 
-    As in the FewRel 2.0 toolkit each is drawn from a class drawn evenly from the others: large classes come no more
-    often. An item that came before is passed over for one of as many spare draws; only where the other classes are so
-    small that these do not suffice does an item come twice.
+    As in the FewRel 2.0 toolkit, a class is drawn uniformly from the others, then an item of it. A repeated item is
+    replaced by one of as many spare draws; items repeat only if the other classes are too small for these to suffice.
     """
-    words = raw_words(seed, purpose, start, len(classes), 4 * count)  # a class and an item, twice what is needed
+    words = raw_words(seed, purpose, start, len(classes), 4 * count)  # class and item, twice as many as needed
     other = (words[:, : 2 * count] % np.uint64(pool.n_classes - classes.shape[1])).astype(np.int64)  # (E, 2 count)
     for drawn in np.sort(classes, axis=1).T:
-        other += other >= drawn[:, None]  # counted among the others only; now among all
+        other += other >= drawn[:, None]  # index among the others -> index among all
     place = (words[:, 2 * count :] % pool.counts[other].astype(np.uint64)).astype(np.int64)
     starts = np.cumsum(pool.counts) - pool.counts
     found = np.concatenate(pool.members)[starts[other] + place]

@@ -1,4 +1,4 @@
-"""LEO: class weights decoded from a code per class; gradient steps on the support adapt the code, then the weights."""
+"""LEO: class weights decoded from latent codes; gradient steps on the support adapt codes, then weights."""
 
 import math
 from dataclasses import dataclass
@@ -14,41 +14,42 @@ from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import unit
 
 LEAST_DEVIATION = 1e-10
-MOST_RAW = 3.0  # a deviation of 19; beyond it inner steps in training run away along the exponential, within a step
+MOST_RAW = 3.0  # bound of raw deviations (a deviation of 19): larger ones make inner steps diverge in training
 
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """What the inner steps lead from and to."""
+    """Result of the inner steps."""
 
     weights: Tensor  # (B, N, D) of the linear classifier, after all steps
     before: Tensor  # (B, N, H) codes before the first step
     after: Tensor  # (B, N, H) codes after the last step
-    kl: Tensor  # divergence of the codes' distribution from N(0, 1), by the sample that was drawn; 0 in evaluation
+    kl: Tensor  # sampled divergence of the codes' distribution from N(0, 1); 0 in evaluation
 
 
 class LEO(Method):
     """Rusu et al., "Meta-Learning with Latent Embedding Optimization", ICLR 2019.
 
-    A relation network reads all pairs of support vectors and gives each class a code of `code_size` numbers; a linear
-    decoder turns the code into the weights of the class. `code_steps` gradient steps on the support's cross entropy
-    move the codes, through a new decoding each, then `weight_steps` move the decoded weights. The sizes of both kinds
-    of steps are learned, one for each coordinate, from `code_rate` and `weight_rate`. The query's loss is
-    differentiated through all steps: the inner gradients are written out, so that no step needs autograd by itself.
+    A relation network maps all pairs of support vectors to a code of size `code_size` for each class; a linear decoder
+    maps the code to the weights of the class. `code_steps` gradient steps on the support's cross entropy update the
+    codes, each with a new decoding; then `weight_steps` steps update the decoded weights. The step sizes are learned
+    for each coordinate, starting from `code_rate` and `weight_rate`. The loss of the queries is differentiated through
+    all steps; the inner gradients are explicit formulas, so that no step needs autograd.
 
-    In training codes and weights are samples of Gaussians, and `dropout` acts on the vectors, with a new mask at each
+    In training, codes and weights are samples of Gaussians, and `dropout` acts on the vectors with a new mask at each
     use; in evaluation both are means. The loss adds `kl_weight` times the divergence of the codes from N(0, 1),
-    `code_weight` times the squared way of the codes through the steps, `decay_weight` times half the squared weights,
-    and `orth_weight` times the squared cosines between different rows of the decoder. The defaults are those published
-    for miniImageNet at 1 shot; at 5 shots: dropout 0.3003, kl_weight 0.4664, code_weight 2.662e-7, decay_weight
-    8.54e-9, orth_weight 1.524e-3. It is meant for the vectors of a frozen encoder, of length 1.
+    `code_weight` times the squared change of the codes, `decay_weight` times half the squared weights, and
+    `orth_weight` times the squared cosines between different rows of the decoder. The method is meant for vectors of
+    length 1 of a frozen encoder. Published values for miniImageNet (1 shot is the default):
+
+    | shots | dropout | kl_weight | code_weight | decay_weight | orth_weight |
+    | 5 | 0.3003 | 0.4664 | 2.662e-7 | 8.54e-9 | 1.524e-3 |
 
     The released code keeps a copy of code and weights for each of the K examples of a class and averages their logits.
-    Without noise that is one copy with the support's loss averaged over each class, as here, also for unequal shots
-    (reconstruction). With noise one sample is drawn at 1 / sqrt(K) of the deviation (reconstruction); the divergence is
-    of the full one. The released code replaces losses that are NaN by the weight decay. They come of deviations that
-    grow exponentially from one inner step to the next: here those of sampled weights are bounded (MOST_RAW), and NaN is
-    an error.
+    Without noise this equals one copy with the support's loss averaged over each class, as here, also for unequal shots
+    (reconstruction). With noise one sample is drawn with 1 / sqrt(K) of the deviation (reconstruction); the divergence
+    is that of the full deviation. Deviations may grow exponentially over inner steps and give NaN, which the released
+    code replaces by the weight decay. Here deviations of sampled weights are bounded (MOST_RAW), and NaN is an error.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
@@ -86,17 +87,17 @@ class LEO(Method):
         self.dropout = Dropout(dropout)
         self.embedding = _glorot(dim, code_size)  # W_e
         self.relation = nn.ParameterList(_glorot(2 * code_size, 2 * code_size) for _ in range(3))
-        self.decoder = _glorot(code_size, 2 * dim)  # W_d: means, then what deviations are made of
+        self.decoder = _glorot(code_size, 2 * dim)  # W_d: means, then raw deviations
         self.code_rate = nn.Parameter(torch.full((code_size,), code_rate))
         self.weight_rate = nn.Parameter(torch.full((dim,), weight_rate))
         self._watched: tuple[Tensor, list[Tensor], Tensor] | None = None  # codes, logits and labels of the last step
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the adapted linear classifier of the episode."""
+        """Return the scores of the adapted linear classifier, (B, Q, N)."""
         return self._scores(task, self.adapted(task).weights)
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the queries after adaptation, and four penalties by name."""
+        """Return the cross entropy of the queries after adaptation, and four penalties."""
         found = self.adapted(task)
         matrices = [self.embedding, *self.relation, self.decoder]
         squares = torch.stack([matrix.square().sum() for matrix in matrices]).sum()
@@ -109,11 +110,11 @@ class LEO(Method):
         }
 
     def adapted(self, task: Task) -> Adapted:
-        """Encode the support into codes, and go through the inner steps."""
+        """Encode the support into codes, and run the inner steps."""
         member = task.members()  # (B, S, N)
         count = member.sum(1).clamp(min=1)  # (B, N)
         share = member / count[:, None]  # 1 / K_n for the examples of class n, else 0
-        less = count.rsqrt()[..., None]  # (B, N, 1): what the mean of K samples has of their deviation
+        less = count.rsqrt()[..., None]  # (B, N, 1): deviation of the mean of K samples, relative to one
         mean, raw = self.codes(task.support, share).chunk(2, -1)  # (B, N, H) each
         code, kl, logits = mean, mean.new_zeros(()), []
         if self.training:
@@ -136,9 +137,9 @@ class LEO(Method):
         return Adapted(weights, before, code, kl)
 
     def codes(self, support: Tensor, share: Tensor) -> Tensor:
-        """Mean and raw deviation of each class's code, (B, N, 2 H), by the relation network on pairs of examples.
+        """Return mean and raw deviation of each class's code, (B, N, 2 H), by the relation network on pairs.
 
-        `share` (B, S, N) averages over a class. The last layer is linear, and acts on means over pairs.
+        `share` (B, S, N) averages over a class. The last layer is linear and is applied to means over pairs.
         """
         first, second, last = self.relation
         hidden = self.dropout(support) @ self.embedding  # (B, S, H)
@@ -156,7 +157,7 @@ class LEO(Method):
         return codes
 
     def decoded(self, code: Tensor, less: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Weights (B, N, D) of a code, and what the raw deviation adds to them per unit (None in evaluation)."""
+        """Return weights (B, N, D) of a code, and their derivative by the raw deviation (None in evaluation)."""
         dim = len(self.weight_rate)
         if not self.training:
             return code @ self.decoder[:, :dim], None
@@ -166,7 +167,7 @@ class LEO(Method):
         return mean + deviation * noise, slope * noise * (raw < MOST_RAW)
 
     def gradient(self, support: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient of the support's loss by the weights, (B, N, D), and the logits (B, S, N).
+        """Return the gradient of the support's loss by the weights, (B, N, D), and the logits (B, S, N).
 
         The loss is the sum over classes of the mean cross entropy of their examples. With c_i = 1 / K of the class of
         example i, dL / dw_n = sum_i c_i (p_in - y_in) x_i.
@@ -177,23 +178,23 @@ class LEO(Method):
         return wrong.mT @ x, logits
 
     def to_code(self, gradient: Tensor, slope: Tensor | None) -> Tensor:
-        """Gradient by the code, (B, N, H), from that by the weights."""
+        """Return the gradient by the code, (B, N, H), from the gradient by the weights."""
         if slope is None:
             return gradient @ self.decoder[:, : gradient.shape[-1]].mT
         return torch.cat([gradient, gradient * slope], -1) @ self.decoder.mT
 
     def row_correlation(self) -> Tensor:
-        """Mean over H x H entries of (corr - I)^2, corr the cosines between the rows of the decoder."""
+        """Return the mean over H x H entries of (corr - I)^2, with corr the cosines between rows of the decoder."""
         rows = unit(self.decoder)
         correlation: Tensor = rows @ rows.mT
         return (correlation - torch.eye(len(rows), device=rows.device)).square().mean()
 
     def param_groups(self) -> dict[str, Group]:
-        """All but the temperature is one dense group."""
+        """Return all parameters except the temperature as one group."""
         return {"head": Group([self.embedding, *self.relation, self.decoder, self.code_rate, self.weight_rate])}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Length of the codes (0: they carry nothing), and the support's loss from step to step, which should fall."""
+        """Return the mean norm of the codes, and the support's loss at each inner step."""
         if self._watched is None:
             return {}
         codes, logits, share = self._watched
@@ -206,9 +207,9 @@ class LEO(Method):
 
 
 def weight_deviation(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviation of sampled weights (..., N, D) by a network's raw output, and its derivative.
+    """Return the deviation of sampled weights (..., N, D) from a network's raw output, and its derivative.
 
-    It is exp(raw) - (1 - o), at least 1e-10, with o = sqrt(2 / (N + D)), so that it starts near o.
+    It is exp(raw) - (1 - o), at least 1e-10, with o = sqrt(2 / (N + D)), so that its initial value is near o.
     """
     offset = math.sqrt(2 / sum(raw.shape[-2:]))
     grown = raw.exp()
@@ -217,7 +218,7 @@ def weight_deviation(raw: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _divergence(mean: Tensor, deviation: Tensor, noise: Tensor) -> Tensor:
-    """Mean of log N(z; mean, deviation) - log N(z; 0, 1) at z = mean + deviation noise."""
+    """Return the mean of log N(z; mean, deviation) - log N(z; 0, 1) at z = mean + deviation noise."""
     sample = mean + deviation * noise
     return ((sample.square() - noise.square()) / 2 - deviation.log()).mean()
 

@@ -1,4 +1,4 @@
-"""Balanced logistic regression on the support: the strong linear baseline, all episodes of a batch at once."""
+"""Balanced logistic regression on the support, for all episodes of a batch at once."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from hyperproto.methods.task import Task
 
 TOLERANCE = 1e-5  # of the gradient, in units of one example
 MOST_STEPS = 500
-KEPT = 10  # steps that tell the curvature
-HALVINGS = 30  # of a step that does not go down: beyond it there is only rounding
-DOWN = 1e-4  # share of the expected descent that a step must reach
-DIFFERENTIATED = 50  # steps at the solution that gradients are taken through
+KEPT = 10  # number of stored steps in L-BFGS
+HALVINGS = 30  # largest number of halvings in the line search
+DOWN = 1e-4  # share of the expected decrease that a step must reach
+DIFFERENTIATED = 50  # number of steps at the solution through which gradients flow
 BIAS = 1000.0
 
 
 class LogisticRegression(Method):
     """Multinomial logistic regression with an L2 penalty, each class weighted by 1 / its count.
 
-    The same objective as scikit-learn's `LogisticRegression(C=C, class_weight="balanced")`; a test compares the two.
+    The objective is that of scikit-learn's `LogisticRegression(C=C, class_weight="balanced")`; a test compares both.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -36,15 +36,15 @@ class LogisticRegression(Method):
         self.C = C
 
     def scores(self, task: Task) -> Tensor:
-        """Fit on the support, then log odds of the queries."""
+        """Fit on the support, and return the log odds of the queries, (B, Q, N)."""
         weights = fit_logistic(task.support, balanced(task.members()), self.C)
         return log_odds(task.query, weights).to(task.query)
 
 
 def balanced(mass: Tensor) -> Tensor:
-    """Weight rows so that all classes count alike and the rows as much as before.
+    """Rescale masses so that all classes have equal mass and the total is unchanged.
 
-    `mass` (B, R, N) says how much each row counts as an example of each class: 1 at its label, or shares of classes.
+    `mass` (B, R, N) is the weight of each row as an example of each class: 1 at its label, or soft labels.
     """
     total = mass.sum((-1, -2), keepdim=True)  # (B, 1, 1)
     each = mass.sum(-2, keepdim=True)  # (B, 1, N)
@@ -54,11 +54,11 @@ def balanced(mass: Tensor) -> Tensor:
 def fit_logistic(rows: Tensor, mass: Tensor, C: float) -> Tensor:
     """Minimise `sum_rn mass_rn (-log p_rn) + ||W||^2 / (2 C)`, where `p_r = softmax([x_r, 1] W)`: W (B, D + 1, N).
 
-    `rows` are (B, R, D), `mass` (B, R, N) as in `balanced`; a row of no mass takes no part, whatever it holds.
-    Gradients reach the rows through steps at the solution, which leave it where it is: the derivative of a fixed point.
+    `rows` are (B, R, D), `mass` (B, R, N) as in `balanced`; a row without mass has no effect. Gradients reach the rows
+    through further steps at the solution, which do not change it: the derivative of a fixed point.
     """
-    used = (mass > 0).any(-1).any(0)  # (R,) rows that count in any episode
-    if not bool(used.any()):  # no example of any class: all are as likely
+    used = (mass > 0).any(-1).any(0)  # (R,) rows with mass in any episode
+    if not bool(used.any()):  # no example of any class: equal probabilities
         return rows.new_zeros(len(rows), rows.shape[-1] + 1, mass.shape[-1], dtype=torch.float64)
     rows, mass = rows[:, used], mass[:, used]
     problem = _Problem.of(rows, mass.double(), C)
@@ -70,29 +70,29 @@ def fit_logistic(rows: Tensor, mass: Tensor, C: float) -> Tensor:
 
 
 def log_odds(x: Tensor, weights: Tensor) -> Tensor:
-    """Score rows (B, Q, D) by fitted weights, (B, Q, N) in double precision; their softmax are probabilities."""
+    """Return logits (B, Q, N) of rows (B, Q, D) in double precision; their softmax is the probability."""
     return _with_constant(x) @ weights
 
 
 @dataclass(frozen=True, eq=False)
 class _Pair:
-    """A step and what it changed: a measurement of the curvature."""
+    """A step of L-BFGS and the change of the gradient."""
 
     step: Tensor  # (B, P, N)
     change: Tensor  # (B, P, N) of the gradient
     step_image: Tensor
     change_image: Tensor
-    inverse: Tensor  # (B, 1, 1) 1 / <step, change>; 0 where the episode is solved
-    scale: Tensor  # (B, 1, 1) how much longer steps may be than the bound says
+    inverse: Tensor  # (B, 1, 1) 1 / <step, change>; 0 for solved episodes
+    scale: Tensor  # (B, 1, 1) factor on steps of the bound
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
     """Regressions of B episodes, each with P x N parameters.
 
-    Few rows are solved in their span (W = rows^T parameters), so that the problem does not grow with D; many by
-    coordinates (W = parameters), so that it does not grow with R^2. Gradients are of the same kind as parameters, and
-    the product of two is that of the weights they stand for: `_sum(a * image(b))`.
+    With few rows, parameters are coefficients in their span (W = rows^T parameters), so that P does not depend on D;
+    with many, they are the weights (W = parameters), so that P does not depend on R. The inner product of the weights
+    of two parameter arrays is `_sum(a * image(b))`.
     """
 
     rows: Tensor  # (B, R, D + 1)
@@ -105,7 +105,7 @@ class _Problem:
 
     @classmethod
     def of(cls, rows: Tensor, mass: Tensor, C: float) -> "_Problem":
-        """Take half the weighted Gram matrix, which the Hessian of a softmax nowhere exceeds (Böhning 1992)."""
+        """Build the problem; half the weighted Gram matrix bounds the Hessian of a softmax (Böhning 1992)."""
         weight = mass.sum(-1, keepdim=True)
         rows = _with_constant(rows).masked_fill(weight == 0, 0.0)
         in_span = rows.shape[-2] <= rows.shape[-1]
@@ -115,21 +115,21 @@ class _Problem:
         return cls(rows, mass, weight, features, torch.linalg.inv(0.5 * bound + eye / C), C, in_span)
 
     def image(self, x: Tensor) -> Tensor:
-        """What parameters are multiplied with, number by number, for the product of weights."""
+        """Return the array whose elementwise product with parameters sums to the inner product of weights."""
         return self.features @ x if self.in_span else x
 
     def objective(self, x: Tensor, logits: Tensor) -> Tensor:
-        """The value that is minimised, (B, 1, 1)."""
+        """Return the objective, (B, 1, 1)."""
         square = _sum(x * (logits if self.in_span else x))
         return square / (2 * self.C) - _sum(self.mass * logits.log_softmax(-1))
 
     def gradient(self, x: Tensor, logits: Tensor) -> Tensor:
-        """Its gradient, (B, P, N)."""
+        """Return the gradient of the objective, (B, P, N)."""
         error = self.weight * logits.softmax(-1) - self.mass  # (B, R, N)
         return (error if self.in_span else self.rows.mT @ error) + x / self.C
 
     def solved(self) -> Tensor:
-        """Minimise from 0, by L-BFGS (Liu and Nocedal 1989) that starts at the bound; each episode stops by itself."""
+        """Minimise from 0 by L-BFGS (Liu and Nocedal 1989) with the bound as first metric; episodes stop separately."""
         x = self.mass.new_zeros(len(self.mass), self.features.shape[-1], self.mass.shape[-1])
         logits = torch.zeros_like(self.mass)
         gradient = self.gradient(x, logits)
@@ -150,7 +150,7 @@ class _Problem:
         return x
 
     def _direction(self, gradient: Tensor, pairs: deque[_Pair]) -> Tensor:
-        """The gradient, divided by what is known of the curvature (the two loops of L-BFGS)."""
+        """Return the approximate inverse Hessian times the gradient (two-loop recursion of L-BFGS)."""
         shares = []
         for pair in reversed(pairs):
             shares.append(pair.inverse * _sum(pair.step_image * gradient))
@@ -165,7 +165,7 @@ class _Problem:
     def _length(
         self, x: Tensor, logits: Tensor, way: Tensor, way_logits: Tensor, gradient: Tensor, going: Tensor
     ) -> Tensor:
-        """How far to go, (B, 1, 1): 1, halved until the objective falls; 0 where it does not, or is not `going`."""
+        """Return step lengths, (B, 1, 1): 1, halved until the objective falls; 0 if it does not or is not `going`."""
         now, slope = self.objective(x, logits), _sum(gradient * self.image(way))
         length = going.to(x)
         for _ in range(HALVINGS):
@@ -184,7 +184,7 @@ class _Problem:
         return _Pair(step, change, image, change_image, inverse, scale)
 
     def repeated(self, x: Tensor) -> Tensor:
-        """Take steps of the bound, with Nesterov's momentum: at the solution they change nothing but gradients."""
+        """Apply steps of the bound with Nesterov's momentum, which at the solution only propagate gradients."""
         ahead = x
         for t in range(DIFFERENTIATED):
             new = ahead - self.newton @ self.gradient(ahead, self.features @ ahead)
@@ -194,10 +194,10 @@ class _Problem:
 
 
 def _sum(x: Tensor) -> Tensor:
-    """Sum over an episode, (B, 1, 1)."""
+    """Return the sum over an episode, (B, 1, 1)."""
     return x.sum((-1, -2), keepdim=True)
 
 
 def _with_constant(x: Tensor) -> Tensor:
-    """Add a constant coordinate, so large that its weight, the bias, is all but free; it asks for double precision."""
+    """Append a large constant coordinate, so that its weight, the bias, is almost unpenalised (double precision)."""
     return F.pad(x.double(), (0, 1), value=BIAS**0.5)

@@ -1,4 +1,4 @@
-"""MAML: an initialisation of encoder and head from which a few gradient steps on the support suffice."""
+"""MAML: an initialisation of encoder and head that adapts to the support in a few gradient steps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ Normalise = Callable[[_BatchNorm, Tensor], Tensor]
 
 
 def batch_norms(network: nn.Module) -> list[_BatchNorm]:
-    """All batch norm layers of a network."""
+    """Return all batch norm layers of a network."""
     return [module for module in network.modules() if isinstance(module, _BatchNorm)]
 
 
 @contextmanager
 def batch_norm_by(network: nn.Module, normalise: Normalise) -> Iterator[None]:
-    """Let `normalise(layer, x)` compute what every batch norm layer of a network returns, whatever its mode."""
+    """Replace the forward pass of every batch norm layer of a network by `normalise(layer, x)` in this context."""
     layers = batch_norms(network)
     for layer in layers:
         layer.forward = partial(normalise, layer)  # type: ignore[method-assign]
@@ -34,17 +34,17 @@ def batch_norm_by(network: nn.Module, normalise: Normalise) -> Iterator[None]:
         yield
     finally:
         for layer in layers:
-            del layer.forward  # that of its class is left
+            del layer.forward  # restores the method of the class
 
 
 def by_batch(layer: _BatchNorm, x: Tensor) -> Tensor:
-    """By mean and biased variance of the rows and positions at hand, as in training."""
+    """Normalise by mean and biased variance of the batch, as in training."""
     normalised: Tensor = BatchNorm.apply(x, *_weight_and_bias(layer, x), layer.eps)  # type: ignore[no-untyped-call]
     return normalised
 
 
 def by_stored(layer: _BatchNorm, x: Tensor) -> Tensor:
-    """By the running statistics that the layer has stored, as in evaluation; without any, by those at hand."""
+    """Normalise by the layer's running statistics, as in evaluation; by the batch if it has none."""
     if layer.running_mean is None:
         return by_batch(layer, x)
     assert layer.running_var is not None
@@ -54,59 +54,59 @@ def by_stored(layer: _BatchNorm, x: Tensor) -> Tensor:
 
 
 class KeptStatistics:
-    """Mean and biased variance of some rows at every layer, kept with their gradients, to normalise other rows by.
+    """Statistics of some rows at every layer, stored with their gradients to normalise other rows.
 
-    A forward by `measure`, then one by `apply`, give what one forward over the rows of both would, if each layer took
-    its statistics from the first rows only.
+    A forward pass with `measure` on the first rows, then one with `apply` on others, equals one pass over both in which
+    every layer takes its statistics from the first rows only.
     """
 
     def __init__(self) -> None:
         self.kept: dict[_BatchNorm, tuple[Tensor, Tensor]] = {}  # scale and shift of each channel
 
     def measure(self, layer: _BatchNorm, x: Tensor) -> Tensor:
-        """Keep the statistics of these rows, and normalise them."""
+        """Store the statistics of these rows, and normalise them."""
         mean = x.mean(_others(x), keepdim=True)
-        variance = (x - mean).square().mean(_others(x))  # torch.var takes several times as long on a CPU
+        variance = (x - mean).square().mean(_others(x))  # torch.var is several times slower on a CPU
         weight, bias = _weight_and_bias(layer, x)
         scale = weight * (variance + layer.eps).rsqrt()
         self.kept[layer] = scale, bias - mean.flatten() * scale
         return self.apply(layer, x)
 
     def apply(self, layer: _BatchNorm, x: Tensor) -> Tensor:
-        """Normalise other rows by the statistics kept."""
+        """Normalise other rows by the stored statistics."""
         scale, shift = self.kept[layer]
         zero, one = torch.zeros_like(scale), torch.ones_like(scale)  # x * scale + shift, in one kernel
         return torch.batch_norm(x, scale, shift, zero, one, False, 0.0, 0.0, False)
 
 
 class BatchNorm(Function):
-    """weight * xhat + bias with xhat = (x - mean) * inverse, for x (n, C, ...); it can be differentiated twice.
+    """Twice differentiable batch norm: weight * xhat + bias with xhat = (x - mean) * inverse, for x (n, C, ...).
 
-    `mean` is that of a channel, `inverse` one over its standard deviation. torch's own second derivative of batch norm
-    takes several times as long as the one written out here.
+    `mean` is that of a channel, `inverse` one over its standard deviation. The explicit second derivative is several
+    times faster than torch's.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        """Normalise."""
+        """Normalise by the statistics of the batch."""
         y, mean, inverse = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
         ctx.save_for_backward(x, weight, mean, inverse)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for x, weight and bias."""
+        """Return the gradients for x, weight and bias."""
         return *BatchNormGradient.apply(g, *ctx.saved_tensors), None  # type: ignore[no-untyped-call]
 
 
 class BatchNormGradient(Function):
-    """The gradients of batch norm: with <.> the mean of a channel, weight inverse (g - <g> - xhat <g xhat>) for x,
+    """Gradients of batch norm: with <.> the mean of a channel, weight inverse (g - <g> - xhat <g xhat>) for x,
     sum(g xhat) for weight and sum(g) for bias.
     """
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, ...]:
-        """Compute the three, given the gradient g of what batch norm returned."""
+        """Return the three gradients, given the gradient g of the output."""
         found = _gradients(g, x, weight, mean, inverse)
         ctx.save_for_backward(g, x, weight, mean, inverse, *found[1:])
         return found
@@ -114,9 +114,9 @@ class BatchNormGradient(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, v: Tensor, v_weight: Tensor, v_bias: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients for g, x and weight; mean and inverse follow from x, and count as such.
+        """Return the gradients for g, x and weight; mean and inverse are treated as functions of x.
 
-        v, v_weight and v_bias are the gradients of the three.
+        v, v_weight and v_bias are the gradients of the three outputs.
         """
         g, x, weight, mean, inverse, g_xhat, g_sum = ctx.saved_tensors
         size, slope = x.numel() / x.shape[1], weight * inverse
@@ -124,7 +124,7 @@ class BatchNormGradient(Function):
         p, q = v_xhat / size, g_xhat / size  # <v xhat>, <g xhat>
         alike = (v * g).sum(_others(x)) / size - v_sum * g_sum / size**2 - p * q
         a, b = -slope * q, v_weight - slope * p  # the gradient for xhat is a v + b g
-        along = inverse * (a * p + b * q + slope * alike)  # what it has of xhat in the gradient for x
+        along = inverse * (a * p + b * q + slope * alike)  # component along xhat in the gradient for x
         level = inverse * (a * v_sum + b * g_sum) / size
 
         for_x = v * _each(inverse * a, x)
@@ -138,7 +138,7 @@ def _gradients(g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse: Tens
     channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
     g = g.contiguous(
         memory_format=torch.channels_last if channels_last else torch.contiguous_format
-    )  # ten times faster
+    )  # ten times faster with the layout of x
     found: tuple[Tensor, ...] = torch.ops.aten.native_batch_norm_backward(
         g, x, weight, None, None, mean, inverse, True, 0.0, [True, True, True]
     )
@@ -146,40 +146,40 @@ def _gradients(g: Tensor, x: Tensor, weight: Tensor, mean: Tensor, inverse: Tens
 
 
 def _weight_and_bias(layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The learned scale and shift of each channel; 1 and 0 where a layer learns none."""
+    """Return the learned scale and shift of each channel; 1 and 0 if the layer has none."""
     return (layer.weight, layer.bias) if layer.affine else (x.new_ones(x.shape[1]), x.new_zeros(x.shape[1]))
 
 
 def _each(channel: Tensor, x: Tensor) -> Tensor:
-    """A number for each channel, (C,), so that it meets x (n, C, ...)."""
+    """Reshape an array of channels (C,) for broadcasting with x (n, C, ...)."""
     return channel.view(1, -1, *[1] * (x.ndim - 2))
 
 
 def _others(x: Tensor) -> list[int]:
-    """All axes of x (n, C, ...) but that of the channels."""
+    """Return all axes of x (n, C, ...) except that of the channels."""
     return [axis for axis in range(x.ndim) if axis != 1]
 
 
 Weights = dict[str, Tensor]
-WEIGHT, BIAS = "head/weight", "head/bias"  # among the weights that move; no parameter of an encoder has such a name
+WEIGHT, BIAS = "head/weight", "head/bias"  # keys among the adapted weights; no encoder parameter has such a name
 
 
 class MAML(Method):
     """Finn et al., "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017.
 
-    theta_0 is what is learned: the encoder's weights and a linear head with an output for each class of an episode.
-    `steps` times in training, `test_steps` times in evaluation, theta_t = theta_{t-1} - `inner_rate` grad L_t, where
-    L_t is the mean cross entropy of the support. The scores of a query are the head's outputs with the last weights,
-    and the loss is their cross entropy. `adapt="head"` moves the head only. The original's inner loss is N times the
-    mean: its rate 0.01 in 5-way episodes is 0.05 here.
+    theta_0, the initial weights of the encoder and of a linear head with one output a class, is trained. Inner steps
+    are theta_t = theta_{t-1} - `inner_rate` grad L_t, `steps` times in training and `test_steps` times in evaluation,
+    where L_t is the mean cross entropy of the support. The scores of a query are the head's outputs with the final
+    weights, and the loss is their cross entropy. `adapt="head"` adapts the head only. The inner loss of the original
+    code is N times the mean: its rate 0.01 in 5-way episodes is 0.05 here.
 
-    `order=2`: the gradient of the loss passes through the inner gradients. `order=1`: these are constants, and no graph
-    of the inner steps is kept.
+    With `order=2` the gradient of the loss includes second derivatives. With `order=1` inner gradients are constants,
+    and no graph of the inner steps is kept.
 
-    Batch norm, in training and evaluation alike: `norm="support"` normalises support and queries by the statistics of
-    the support at the weights of the moment, so that no query sees another (reconstruction: ours). "episode" is the
-    published way: queries are normalised by their own statistics, which makes it transductive. "running" takes the
-    statistics that the encoder has stored, and leaves them as they are. Running statistics are updated by none of them.
+    Batch norm, both in training and evaluation: `norm="support"` normalises support and queries by the statistics of
+    the support at the current weights, so that queries are independent (our reconstruction). "episode" is the published
+    version: queries are normalised by their own statistics, which is transductive. "running" uses the encoder's stored
+    statistics. None of them updates the running statistics.
     """
 
     reads: ClassVar = "items"
@@ -199,9 +199,7 @@ class MAML(Method):
     ) -> None:
         super().__init__(**options)
         if self.way is None:
-            raise ConfigError(
-                "MAML has an output for each class of an episode: say how many there are, such as way = 5"
-            )
+            raise ConfigError("MAML has an output for each class of an episode: give their number, such as way = 5")
         if len(self.feature_shape) != 1:
             raise ConfigError(
                 f"MAML has a linear head over vectors, but the encoder gives units of shape {self.feature_shape}; "
@@ -224,7 +222,7 @@ class MAML(Method):
         nn.init.zeros_(self.head.bias)
 
     def scores(self, task: Task) -> Tensor:
-        """Adapt to each episode in turn; gradients flow to theta_0 where the caller wants any."""
+        """Adapt to each episode, and return the scores (B, Q, N), with gradients to theta_0 if they are enabled."""
         if task.items is None:
             raise ConfigError("MAML adapts the encoder and reads the items themselves: the task has no items")
         if task.way != self.way:
@@ -232,13 +230,13 @@ class MAML(Method):
                 f"MAML was made for {self.way} classes an episode, but these have {task.way}; train it so"
             )
         learns = torch.is_grad_enabled()
-        with torch.inference_mode(False), torch.enable_grad():  # inner steps need gradients, whatever the caller does
+        with torch.inference_mode(False), torch.enable_grad():  # inner steps always need gradients
             found = [self._episode(task.items, b, y[y >= 0], learns) for b, y in enumerate(task.support_y)]
         queries = task.query.shape[1]
         return torch.stack([F.pad(scores, (0, 0, 0, queries - len(scores))) for scores in found])
 
     def _episode(self, items: TaskItems, episode: int, y: Tensor, learns: bool) -> Tensor:
-        """Scores (Q, N) of an episode's queries after the inner steps on its support, labelled y (S,)."""
+        """Return the scores (Q, N) of an episode's queries after inner steps on its support with labels y (S,)."""
         support, query = items.batch(items.support[episode]), items.batch(items.query[episode])
         encoder = items.features.encoder
         inner = by_stored if self.norm == "running" else by_batch
@@ -251,7 +249,7 @@ class MAML(Method):
             return found
 
         theta: Weights = {WEIGHT: self.head.weight, BIAS: self.head.bias}
-        fixed = None  # the support's vectors, where only the head moves
+        fixed = None  # vectors of the support, if only the head is adapted
         if self.adapt == "all":
             theta |= dict(encoder.named_parameters())
         else:
@@ -276,9 +274,9 @@ class MAML(Method):
 def descended(
     theta: Weights, loss: Callable[[Weights], Tensor], *, rate: float, steps: int, keeps_graph: bool
 ) -> Weights:
-    """Take steps down the gradient of a loss; with `keeps_graph` the gradients themselves can be differentiated.
+    """Take gradient steps on a loss; with `keeps_graph` the gradients can be differentiated.
 
-    Without, they are constants: the result then differs from the start by a constant, and its gradient is the start's.
+    Otherwise they are constants: the result is the start plus a constant, and its gradient that of the start.
     """
     theta = {name: w if w.requires_grad else w.detach().requires_grad_() for name, w in theta.items()}
     for _ in range(steps):

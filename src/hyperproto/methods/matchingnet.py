@@ -1,4 +1,4 @@
-"""Matching networks: the label of a query is a mixture of the support's labels, weighted by a softmax of cosines."""
+"""Matching networks: a query's label is a mixture of the support's labels, weighted by a softmax of cosines."""
 
 from math import log
 from typing import Any
@@ -17,18 +17,18 @@ from hyperproto.regions.arrays import unit
 class MatchingNet(Method):
     """Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016.
 
-    The probability of a class is the attention that its examples get: a softmax over the whole support of `scale` times
-    the cosine with the query. The score of a class is its part of that sum, the logsumexp over its examples; a class
-    with more examples has more of it, unless `balance` subtracts the logarithm of their number.
+    The probability of a class is the total attention to its examples: a softmax over the whole support of `scale` times
+    the cosine with the query. The score of a class is the logsumexp over its examples; it grows with their number,
+    unless `balance` subtracts the logarithm of the number.
 
-    `fce = True` embeds both sides in the context of the support: a bidirectional LSTM over the support, in its order
-    (shuffled in training), and an LSTM that reads the support by attention `steps` times for each query. `width` puts
-    a linear layer before everything: the LSTMs are as wide as the vectors.
+    `fce = True` embeds support and queries in the context of the support: by a bidirectional LSTM over the support, in
+    its order (shuffled in training), and by an LSTM that attends to the support `steps` times for each query. `width`
+    adds a linear layer before everything, since the LSTMs are as wide as the vectors.
 
-    Reconstruction: the paper has no scale. The code of Chen et al. (2019) has 100 behind a ReLU of the cosine
-    (`relu=True, scale=100, learn_scale=False`), as many steps as there are support examples, and adds 1e-6 to each
-    probability before its logarithm (`floor`); here the scale is learned from 10, `steps` is 5 and there is no floor.
-    `width` and `balance` are ours.
+    Reconstruction: the paper has no scale. The code of Chen et al. (2019) has 100 after a ReLU of the cosine
+    (`relu=True, scale=100, learn_scale=False`), as many steps as support examples, and adds 1e-6 to each probability
+    (`floor`). Here the scale is learned from 10, `steps` is 5 and there is no floor. `width` and `balance` are our
+    additions.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -65,7 +65,7 @@ class MatchingNet(Method):
             self.context["query"] = nn.LSTMCell(2 * size, size)
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the cosines with the examples of each class, summed as the softmax sums them, (B, Q, N)."""
+        """Return the logsumexp of scaled cosines with the examples of each class, (B, Q, N)."""
         support, query = self.narrow(task.support), self.narrow(task.query)
         real = task.support_y >= 0  # (B, S)
         if self.fce:
@@ -83,11 +83,11 @@ class MatchingNet(Method):
             scores = torch.stack(sums, -1) - few  # (B, Q, N)
             return (scores.softmax(-1) + self.floor).log() if self.floor else scores
 
-        states = 8 * query.shape[-1] if self.fce else 0  # of the LSTM: inputs, gates, cell
+        states = 8 * query.shape[-1] if self.fce else 0  # values of the LSTM: inputs, gates, cell
         return in_blocks(score, query, states + 3 * support.shape[1])
 
     def read_support(self, support: Tensor, real: Tensor) -> Tensor:
-        """Add to each support vector what a bidirectional LSTM says of it, g (B, S, D); padding is passed over."""
+        """Return support vectors plus the outputs of a bidirectional LSTM, g (B, S, D); padding is skipped."""
         rank = torch.rand(real.shape, device=real.device) if self.training else torch.zeros_like(support[..., 0])
         order = rank.masked_fill(~real, torch.inf).argsort(dim=1, stable=True)[..., None].expand_as(support)
         rows = support.gather(1, order)  # real ones first
@@ -97,7 +97,7 @@ class MatchingNet(Method):
         return support + torch.zeros_like(support).scatter(1, order, forward + backward)
 
     def read_query(self, query: Tensor, support: Tensor, real: Tensor) -> Tensor:
-        """Embed queries (B, Q, D) by `steps` of an LSTM that attends to the support g (B, S, D)."""
+        """Embed queries (B, Q, D) by `steps` steps of an LSTM that attends to the support g (B, S, D)."""
         hidden, cell = query, torch.zeros_like(query)
         for _ in range(self.steps):
             share = masked_softmax(hidden @ support.mT, real[:, None])  # (B, Q, S)
@@ -107,10 +107,10 @@ class MatchingNet(Method):
         return hidden
 
     def param_groups(self) -> dict[str, Group]:
-        """The LSTMs and the linear layer before them, where there are any: `head`."""
+        """Return the LSTMs and the linear layer, if any, as the group `head`."""
         params = [*self.narrow.parameters(), *self.context.parameters()]
         return {"head": Group(params)} if params else {}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """The scale of the cosines."""
+        """Return the scale of the cosines."""
         return {"scale": float(self.log_scale.detach().exp())}

@@ -1,4 +1,4 @@
-"""Multi-level matching and aggregation: a query and a class are encoded together, token by token."""
+"""MLMAN: multi-level matching and aggregation, with attention between the tokens of a query and a class."""
 
 from typing import Any, ClassVar
 
@@ -12,22 +12,23 @@ from hyperproto.methods.base import Group, Method
 from hyperproto.methods.parts import in_blocks, masked_max, masked_mean, masked_softmax
 from hyperproto.methods.task import PAD, Task
 
-BLOCK = 1000  # sentences that go through the LSTM at once
+BLOCK = 1000  # sentences in a forward pass of the LSTM
 
 
 class MLMAN(Method):
     """Ye and Ling, "Multi-Level Matching and Aggregation Network for Few-Shot Relation Classification", ACL 2019.
 
-    The tokens of a query attend to all tokens of a class's examples, and those to the query. Each token is fused with
-    what it attended to, an LSTM reads the sentences, and their maxima and means over tokens are matched: the query with
-    each example, which weighs the examples, and then with the weighted mean of them, by the same network. Part
-    `inconsistency` of the loss, times the option of that name, is how far the examples lie from that mean.
+    The tokens of a query attend to all tokens of a class's examples, and vice versa. Each token is fused with its
+    attention output, an LSTM reads the sentences, and maxima and means over tokens give sentence vectors. One network
+    scores the match of the query with each example, which gives the weights of the examples, and then with their
+    weighted mean. The loss term `inconsistency`, times the option of that name, is the squared distance of the examples
+    from that mean.
 
-    It reads the maps of `relation-cnn` with `filters = 200`; maps of another number of channels, such as those of a
-    language model, go through a linear layer to `width` first (reconstruction). The released code needs as many
-    examples of each class, adds 100 to the products of real tokens where padding is to be left out, takes padding into
-    the maximum, and sets both forget biases of the forward LSTM to 1 and those of the backward one to neither. Here
-    classes may have different numbers, padding has no part in anything, and the forget biases sum to 1 either way.
+    The method reads the maps of `relation-cnn` with `filters = 200`; maps of another width, such as those of a language
+    model, first pass a linear layer to `width` (reconstruction). The released code requires equal shots, adds 100 to
+    the products of real tokens instead of masking padding, includes padding in the maximum, and sets both forget biases
+    of the forward LSTM to 1 but neither of the backward one. Here shots may differ, padding is masked everywhere, and
+    the forget biases sum to 1 in both directions.
     """
 
     reads: ClassVar = "tokens"
@@ -67,13 +68,13 @@ class MLMAN(Method):
                 forget.fill_(1.0 if name.startswith("bias_ih") else 0.0)
 
     def scores(self, task: Task) -> Tensor:
-        """Match each query with each class."""
+        """Return the match of each query with each class, (B, Q, N)."""
         return self._matched(task)[..., 0]
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy, and the mean squared distance of examples to their class's vector, as each query sees it."""
+        """Return the cross entropy, and the mean squared distance of examples to their class's vector."""
         matched = self._matched(task)  # (B, Q, N, 2)
-        cross_entropy = self.cross_entropy(matched[..., 0], task)  # which needs labels
+        cross_entropy = self.cross_entropy(matched[..., 0], task)  # raises an error without labels
         assert task.query_y is not None
         real = (task.query_y != PAD).to(matched)  # (B, Q)
         distances = (matched[..., 1].sum(-1) * real).sum()
@@ -81,14 +82,14 @@ class MLMAN(Method):
         return {"cls": cross_entropy, "inconsistency": self.inconsistency * distances / number}
 
     def param_groups(self) -> dict[str, Group]:
-        """All that follows the encoder."""
+        """Return all layers after the encoder as one group."""
         parts = (self.resize, self.fuse, self.lstm, self.match)
         return {"head": Group([parameter for part in parts for parameter in part.parameters()])}
 
     def _matched(self, task: Task) -> Tensor:
-        """Score queries against classes, and sum the squared distances of its examples to the class: (B, Q, N, 2)."""
+        """Return scores, and summed squared distances of examples to their class's vector, (B, Q, N, 2)."""
         if task.support_mask is None or task.query_mask is None:
-            raise ConfigError("MLMAN needs to know which tokens are real: the task has no masks")
+            raise ConfigError("MLMAN needs the masks of real tokens, but the task has none")
         support, real = self._by_class(task)  # (B, N, K, L, C), (B, N, K, L)
         query, query_real = self.resize(task.query), task.query_mask
         places = torch.arange(query.shape[1], device=query.device).expand(query.shape[:2])  # (B, Q)
@@ -97,11 +98,11 @@ class MLMAN(Method):
             rows = places[0]
             return self._block(query[:, rows], query_real[:, rows], support, real)
 
-        sentences = real.shape[1] * (1 + real.shape[2])  # of a query
+        sentences = real.shape[1] * (1 + real.shape[2])  # sentences of a query
         return in_blocks(block, places, sentences, most_bytes=BLOCK * places.element_size())
 
     def _by_class(self, task: Task) -> tuple[Tensor, Tensor]:
-        """Arrange the support by class, (B, N, K, L, C), and its real tokens; classes with fewer examples get none."""
+        """Return the support by class, (B, N, K, L, C), and its token masks; missing examples have no real tokens."""
         assert task.support_mask is not None
         counts, members = task.counts(), task.members()
         shot = max(1, int(counts.max()))
@@ -111,7 +112,7 @@ class MLMAN(Method):
         return self.resize(task.support)[rows, index], task.support_mask[rows, index] & there[..., None]
 
     def _block(self, query: Tensor, query_real: Tensor, support: Tensor, real: Tensor) -> Tensor:
-        """Match queries (B, Q, L', C) with classes (B, N, K, L, C), given which tokens of both are real."""
+        """Match queries (B, Q, L', C) with classes (B, N, K, L, C), given the token masks of both."""
         tokens, tokens_real = support.flatten(2, 3), real.flatten(2)  # (B, N, K L, C), (B, N, K L)
         products = torch.einsum("bntc,bqlc->bqntl", tokens, query)
         of_query = masked_softmax(products, query_real[:, :, None, None], -1)
@@ -130,13 +131,13 @@ class MLMAN(Method):
         return torch.stack([score, apart], -1)
 
     def _fused(self, own: Tensor, seen: Tensor) -> Tensor:
-        """The layer `fuse` and ReLU on [own; seen; |own - seen|; own * seen], which is not stored: it is large."""
+        """Apply `fuse` and ReLU to [own; seen; |own - seen|; own * seen] without storing the concatenation."""
         first, second, third, fourth = self.fuse.weight.chunk(4, dim=1)
         fused = F.linear(own, first, self.fuse.bias) + F.linear(seen, second)
         return (fused + F.linear((own - seen).abs(), third) + F.linear(own * seen, fourth)).relu()
 
     def _sentences(self, own: Tensor, seen: Tensor, real: Tensor) -> Tensor:
-        """One vector a sentence: tokens (..., L, C) fused with what they saw, the LSTM, maximum and mean."""
+        """Return one vector a sentence: tokens (..., L, C) fused with `seen`, the LSTM, maximum and mean."""
         own, real = own.expand_as(seen), real.expand(seen.shape[:-1])
         lengths = real.flatten(0, -2).sum(-1)  # (n,)
         there = lengths > 0

@@ -1,4 +1,4 @@
-"""Matching the Blanks: inner products of normalised sentence vectors, and the pre-training of such vectors."""
+"""Matching the Blanks: inner products of normalised sentence vectors, and their pre-training."""
 
 import math
 from typing import Any, Literal
@@ -16,12 +16,12 @@ from hyperproto.methods.task import PAD, Task
 class MTB(Method):
     """Baldini Soares et al., "Matching the Blanks: Distributional Similarity for Relation Learning", ACL 2019.
 
-    A vector `v` becomes `u(v)`: dropout in training, then one LayerNorm that queries and support share. A query scores
-    `u(q) . u(x)` with each support example; a class takes the largest of its examples (`combine="max"`) or their mean
-    (`"mean"`). `scale="sqrt"` divides the products by sqrt(D), `"none"` leaves them.
+    u(v) is a vector after dropout (in training) and a LayerNorm shared by queries and support. The score of a class is
+    the largest (`combine="max"`) or the mean (`"mean"`) of the products `u(q) . u(x)` over its examples x.
+    `scale="sqrt"` divides the products by sqrt(D), `"none"` does not.
 
-    This is the few-shot head alone; `mtb-pretrain` trains the encoder before it. Dropout and "max" are those of the
-    FewRel toolkit, which does not scale: at the start its logits are of the order of D. Scaling is ours.
+    This is the few-shot head only; `mtb-pretrain` pre-trains the encoder. Dropout and "max" are those of the FewRel
+    toolkit. It does not scale, so that its initial logits are of order D; scaling is our addition.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -46,7 +46,7 @@ class MTB(Method):
         self.norm = nn.LayerNorm(dim)
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the products with the examples of each class, (B, Q, N)."""
+        """Return the largest or mean product with the examples of each class, (B, Q, N)."""
         if not bool(task.counts().all()):
             raise ConfigError("mtb compares queries with the examples of each class; a class of this task has none")
         support = self.norm(self.dropout(task.support)) / self.scale  # (B, S, D)
@@ -63,26 +63,27 @@ class MTB(Method):
         return in_blocks(score, query, 2 * task.support.shape[1])
 
     def param_groups(self) -> dict[str, Group]:
-        """The LayerNorm, `[optim.head]`."""
+        """Return the LayerNorm as the group `head`."""
         return {"head": Group(list(self.norm.parameters()))}
 
 
 class MTBPretrain(MTB):
-    """MTB's pre-training: two sentences have a large product where they mention the same entities, else a small one.
+    """Pre-training of MTB: the product of two sentences is trained to be large if they mention the same entities.
 
-    The loss is the binary cross entropy of `u(r) . u(r') / scale` over `[pairs]` of sentences, most of their entities
-    blank; there is no dropout but the encoder's own. Scores are MTB's, and so is the LayerNorm: `heads = ["norm"]`
-    hands it on. Of an episode, every query makes a pair with every support example, positive within a class.
+    The loss is the binary cross entropy of `u(r) . u(r') / scale` over `[pairs]` of sentences, most of whose entities
+    are blanked; only the encoder has dropout. Scores and LayerNorm are those of MTB: `start.heads = ["norm"]` copies
+    the LayerNorm to a later run. In an episode, every query forms a pair with every support example, positive within a
+    class.
 
-    The shares of the pairs and the balance of the loss are ours. The paper's corpus is Wikipedia with entity links,
-    several hundred million pairs; what is trained on less is not MTB's result. Pairs by label are supervised, close to
-    Peng et al., "Learning from Context or Names?", EMNLP 2020.
+    The shares of pair types and the balance of the loss are our choices. The paper's corpus is Wikipedia with entity
+    links, several hundred million pairs; results with less data are not MTB's. Pairs by label are supervised, similar
+    to Peng et al., "Learning from Context or Names?", EMNLP 2020.
     """
 
     reads_pairs = True
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Binary cross entropy of the pairs of a query and a support example of the same episode."""
+        """Return the binary cross entropy of all pairs of a query and a support example of an episode."""
         products = self.norm(task.query) @ self.norm(task.support).mT / self.scale  # (B, Q, S)
         same = self.labels_of(task)[..., None] == task.support_y[:, None]
         real = (task.support_y >= 0)[:, None].expand_as(same)

@@ -1,4 +1,4 @@
-"""Nearest neighbour: a class is as near as its nearest support example."""
+"""Nearest neighbour."""
 
 import torch
 from torch import Tensor
@@ -9,12 +9,12 @@ from hyperproto.methods.task import Task
 
 
 class NearestNeighbour(Method):
-    """Minus the squared distance of a query to the nearest support example of each class."""
+    """Nearest neighbour: the score is minus the squared distance to the nearest support example of a class."""
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
 
     def scores(self, task: Task) -> Tensor:
-        """Distances by one matrix product, then a minimum over the examples of each class."""
+        """Return minus the smallest squared distance to the examples of each class, (B, Q, N)."""
         task = task.centred()
         squares = (task.support * task.support).sum(-1)  # (B, S)
 

@@ -1,4 +1,4 @@
-"""NNShot, nearest neighbour by token in bounded memory; StructShot, the same with the best path of labels."""
+"""NNShot, nearest neighbour for words in bounded memory; StructShot, NNShot with Viterbi decoding."""
 
 from typing import ClassVar
 
@@ -11,24 +11,25 @@ from hyperproto.methods.task import Task
 
 
 class NNShot(Method):
-    """Minus the squared distance of a word to the nearest support word of each class.
+    """Yang & Katiyar, "Simple and Effective Few-Shot Named Entity Recognition with Structured Nearest Neighbor
+    Learning", EMNLP 2020.
 
-    Yang & Katiyar, "Simple and Effective Few-Shot Named Entity Recognition with Structured Nearest Neighbor Learning",
-    EMNLP 2020. The same scores as `nearest`, but made for thousands of words: the distances of a block of queries are
-    one matrix product, and only the nearest word of each class is remembered. A class without support scores -inf.
+    The score of a word is minus its squared distance to the nearest support word of each class, as in `nearest`, but
+    computed for thousands of words: in blocks of queries, by one matrix product each, keeping only the nearest word of
+    each class. A class without support has the score -inf.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
 
     def scores(self, task: Task) -> Tensor:
-        """Score episode by episode: there are enough words in each."""
+        """Return the scores (B, Q, N), computed episode by episode."""
         task = task.centred()
         episodes = zip(task.query, task.support, task.support_y, strict=True)
         return torch.stack([self._episode(*episode, task.way) for episode in episodes])
 
     def _episode(self, query: Tensor, support: Tensor, labels: Tensor, way: int) -> Tensor:
         """Score the queries (Q, D) of one episode, (Q, N)."""
-        labels, order = labels.sort(stable=True)  # padding comes first, then class after class
+        labels, order = labels.sort(stable=True)  # padding first, then the classes in order
         order = order[labels >= 0]
         support = support[order]  # (S, D)
         counts = torch.bincount(labels[labels >= 0], minlength=way).tolist()
@@ -45,16 +46,20 @@ class NNShot(Method):
 class StructShot(NNShot):
     """Yang & Katiyar, EMNLP 2020: NNShot's probabilities and abstract transitions, decoded by Viterbi.
 
-    Every method can do that (`path = true`): this is NNShot with it. `tau` is the power that transitions are raised to,
-    beside the words' probabilities at `temperature`: the Few-NERD toolkit takes 0.32 for 1~2 shots, 0.318 for 5-way and
-    0.434 for 10-way 5~10 shots. Tune both on validation data.
+    It is NNShot with the decision `path = true`, which every method can use. `tau` is the exponent of the transition
+    probabilities, `temperature` that of the words' softmax; tune both on validation data. The Few-NERD toolkit has
+
+    | episodes | tau |
+    | 1~2 shots | 0.32 |
+    | 5-way 5~10 shots | 0.318 |
+    | 10-way 5~10 shots | 0.434 |
     """
 
     decision: ClassVar = {"path": True, "tau": 0.32}
 
 
 def _nearest(query: Tensor, support: Tensor, counts: list[int]) -> Tensor:
-    """Find the nearest support word of each class, (rows, N), where `counts` words of each class lie in a row."""
+    """Return the nearest support word of each class, (rows, N); support is sorted by class, `counts` words each."""
     squares = (support * support).sum(-1)
     near = torch.addmm(squares, query, support.mT, beta=-1, alpha=2)  # (rows, S); ||query||^2 is common to all
     index, start = [], 0

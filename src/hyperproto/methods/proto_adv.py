@@ -1,4 +1,4 @@
-"""ProtoNet whose encoder also learns to hide from a discriminator which domain a sentence is from."""
+"""ProtoNet with an adversarial loss that makes the vectors of two domains indistinguishable."""
 
 from typing import Any, Literal
 
@@ -15,19 +15,20 @@ from hyperproto.methods.task import Task
 class ProtoADV(ProtoNet):
     """Gao et al., "FewRel 2.0: Towards More Challenging Few-Shot Relation Classification", EMNLP-IJCNLP 2019.
 
-    The adversary is after Wang et al., "Adversarial Multi-lingual Neural Relation Extraction", COLING 2018, and Ganin
-    et al., "Domain-Adversarial Training of Neural Networks", JMLR 2016. Scores are ProtoNet's. In training the vectors
-    of the support and of as many unlabelled items of the other domain go through a discriminator, D -> D -> 2.
+    The adversary follows Wang et al., "Adversarial Multi-lingual Neural Relation Extraction", COLING 2018, and Ganin et
+    al., "Domain-Adversarial Training of Neural Networks", JMLR 2016. Scores are ProtoNet's. In training a
+    discriminator, D -> D -> 2, classifies the domain of support vectors and of as many unlabelled vectors of the other
+    domain.
 
-    - `adversary = "flip"`, as the FewRel toolkit has it: each step first moves the discriminator, then the encoder down
-      `adversary_weight` times the cross entropy of the exchanged domain labels.
-    - `adversary = "reverse"`, the paper's min-max: one step, the gradient reversed between encoder and discriminator
-      and multiplied by `adversary_weight`, which rises linearly over the first `ramp` steps.
+    - `adversary = "flip"`, as in the FewRel toolkit: each step first updates the discriminator, then the encoder by
+      `adversary_weight` times the cross entropy of the swapped domain labels.
+    - `adversary = "reverse"`, the paper's min-max: in one step, the gradient between discriminator and encoder is
+      reversed and multiplied by `adversary_weight`, which rises linearly over the first `ramp` steps.
 
-    The toolkit has two optimisers for the encoder; one summed step is the same to first order.
+    The toolkit has two optimisers for the encoder; one step on the sum is equal to first order.
     """
 
-    transforms = ("none", "unit")  # center-unit would mix the domains in its batch mean
+    transforms = ("none", "unit")  # the batch mean of center-unit would mix the domains
     needs_unlabelled = True
 
     def __init__(
@@ -48,13 +49,13 @@ class ProtoADV(ProtoNet):
         self.adversary_weight = adversary_weight
         self.ramp = ramp
         self.discriminator = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Dropout(dropout), nn.Linear(size, 2))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))  # how far the reversal has risen
-        self._accuracy: float | None = None  # of the discriminator, in the last step
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))  # number of training steps so far
+        self._accuracy: float | None = None  # of the discriminator in the last step
 
     steps: Tensor
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the queries (`cls`) and the encoder's part in the game (`adv`; reversed: `dis`)."""
+        """Return the cross entropy of the queries (`cls`) and the adversarial loss (`adv`; with "reverse": `dis`)."""
         losses = super().loss(task)
         x, domains = domain_batch(task)
         if self.adversary == "flip":
@@ -65,7 +66,7 @@ class ProtoADV(ProtoNet):
         return {**losses, "dis": self._domain_loss(reversed_gradient(x, risen * self.adversary_weight), domains)}
 
     def opponent_loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the discriminator; with "reverse" it is part of the one loss."""
+        """Return the cross entropy of the discriminator; {} with "reverse", where it is part of the loss."""
         return {"dis": self._domain_loss(*domain_batch(task))} if self.adversary == "flip" else {}
 
     def _domain_loss(self, x: Tensor, domains: Tensor) -> Tensor:
@@ -74,16 +75,16 @@ class ProtoADV(ProtoNet):
         return F.cross_entropy(logits, domains)
 
     def param_groups(self) -> dict[str, Group]:
-        """The discriminator: the second player, unless gradients are reversed."""
+        """Return the discriminator as a group, the opponent unless gradients are reversed."""
         return {"discriminator": Group(list(self.discriminator.parameters()), opponent=self.adversary == "flip")}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Share of the vectors whose domain the discriminator knows: 0.5 to 0.6 is wanted, 1 says the game is lost."""
+        """Return the accuracy of the discriminator: 0.5 to 0.6 is the aim, 1 means that domains are separable."""
         return {} if self._accuracy is None else {"discriminator_accuracy": self._accuracy}
 
 
 def domain_batch(task: Task) -> tuple[Tensor, Tensor]:
-    """Support vectors and unlabelled ones, as many of each, (2 M, D), and their domains, 0 or 1."""
+    """Return M support vectors and M unlabelled ones, (2 M, D), and their domains, 0 or 1."""
     if task.unlabelled is None:
         raise ConfigError("proto-adv learns from items without labels beside its episodes; add [unlabelled]")
     support, other = task.support[task.support_y >= 0], task.unlabelled.flatten(0, 1)  # (M, D) each
@@ -106,6 +107,6 @@ class _Reversed(torch.autograd.Function):
 
 
 def reversed_gradient(x: Tensor, factor: float) -> Tensor:
-    """Return x; its gradient is multiplied by `-factor` on the way back."""
+    """Return x; the backward pass multiplies its gradient by `-factor`."""
     reversed_x: Tensor = _Reversed.apply(x, factor)  # type: ignore[no-untyped-call]
     return reversed_x

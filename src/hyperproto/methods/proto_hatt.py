@@ -1,4 +1,4 @@
-"""Proto-HATT: prototypes weighted by likeness to the query, distances by the worth of each feature in a class."""
+"""Proto-HATT: prototypes with instance attention, and distances with feature attention."""
 
 from typing import Any
 from warnings import warn
@@ -12,21 +12,21 @@ from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import Task
 
 CHANNELS = 32, 64  # of the two hidden convolutions
-CACHE_BYTES = 4 << 20  # of hidden values at a time in evaluation: a third of the time of blocks that leave the cache
+CACHE_BYTES = 4 << 20  # of hidden values at a time in evaluation: blocks in the CPU cache are three times faster
 
 
 class ProtoHATT(Method):
     """Gao et al., "Hybrid Attention-Based Prototypical Networks for Noisy Few-Shot Relation Classification", AAAI 2019.
 
-    Instance attention makes a prototype for each pair of query and class: the mean of the K support examples, weighted
-    by a softmax over how alike example and query are. Feature attention makes a weight z >= 0 for each feature of a
+    Instance attention gives a prototype for each pair of query and class: the mean of the K support examples, weighted
+    by a softmax over the similarity of example and query. Feature attention gives a weight z >= 0 for each feature of a
     class, by three convolutions over the K x D array of its support. The score is minus the squared distance of query
-    and prototype, summed with these weights. Kernels are K high: K is the same in training and evaluation, and the
-    order of the examples of a class matters. With K = 1 the prototype is the example, and only z is left.
+    and prototype, weighted by z. Kernels have height K: K must be the same in training and evaluation, and the order of
+    a class's examples matters. With K = 1 the prototype is the example, and only z has an effect.
 
-    Differs from the released code: its padding loses rows where K is even, here K rows stay K rows; the bias of the
-    last convolution starts at 1, so that z starts near 1. A class whose z is 0 everywhere scores 0, wins every query
-    and gets no gradient: training warns of it, once. The paper's training noise is `noise_rate` of `[episodes]`.
+    Differences from the released code: its padding loses rows if K is even, here K rows remain; the bias of the last
+    convolution starts at 1, so that z starts near 1. A class whose z is 0 everywhere has the score 0, wins every query
+    and gets no gradient; training warns about it once. The paper's training noise is `noise_rate` in `[episodes]`.
     """
 
     traits = frozenset({"any-way", "equivariant"})
@@ -52,7 +52,7 @@ class ProtoHATT(Method):
         self._warned = False
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the weighted squared distance of each query to its own prototype of each class."""
+        """Return minus the weighted squared distance of each query to its prototype of each class, (B, Q, N)."""
         support = task.by_class()  # (B, N, K, D)
         if support.shape[2] != self.shot:
             raise ConfigError(
@@ -70,8 +70,8 @@ class ProtoHATT(Method):
         return in_blocks(scores, task.query, support[0].numel(), most_bytes=_block_bytes())
 
     def feature_weights(self, support: Tensor) -> Tensor:
-        """What each feature is worth in each class, z >= 0, (B, N, D), from its support (B, N, K, D)."""
-        classes = support.flatten(0, 1)[None]  # (1, B N, K, D): a class has no part in another's weights
+        """Return the feature weights z >= 0 of each class, (B, N, D), from its support (B, N, K, D)."""
+        classes = support.flatten(0, 1)[None]  # (1, B N, K, D): classes are independent
         values = CHANNELS[1] * support[0, 0].numel()
         weights = in_blocks(self._convolved, classes, values, most_bytes=_block_bytes()).view_as(support[:, :, 0])
         if self.training:
@@ -79,24 +79,24 @@ class ProtoHATT(Method):
         return weights
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Mean and standard deviation over classes of z.sum(-1): a large one looks far from every query."""
+        """Return mean and standard deviation over classes of z.sum(-1), a class's total weight of distances."""
         if self._totals is None:
             return {}
         return {"weight_mean": float(self._totals.mean()), "weight_spread": float(self._totals.std(unbiased=False))}
 
     def param_groups(self) -> dict[str, Group]:
-        """All but the temperature is one dense group."""
+        """Return all parameters except the temperature as one group."""
         layers = self.attention, self.first, self.second, self.last
         return {"head": Group([parameter for layer in layers for parameter in layer.parameters()])}
 
     def _convolved(self, classes: Tensor) -> Tensor:
-        """Three convolutions over the K x D array of each class, (1, classes, K, D) to (1, classes, D), as products."""
+        """Apply three convolutions over the K x D array of each class: (1, classes, K, D) to (1, classes, D)."""
         assert isinstance(self.shot, int)
         x = classes.mT.reshape(-1, self.shot)  # (classes D, K)
         for layer in self.first, self.second:
             assert layer.bias is not None
             x = torch.addmm(layer.bias.repeat(self.shot), x, row_matrix(layer.weight)).relu()  # (classes D, K channels)
-        last = self.last.weight[0, :, :, 0].mT.flatten()  # (K channels): its kernel is as high as the array
+        last = self.last.weight[0, :, :, 0].mT.flatten()  # (K channels): its kernel covers all rows
         weights: Tensor = (self.dropout(x) @ last + self.last.bias).relu()
         return weights.view(1, classes.shape[1], -1)
 
@@ -112,10 +112,10 @@ class ProtoHATT(Method):
 
 
 def row_matrix(kernels: Tensor) -> Tensor:
-    """The matrix (K in, K out) that applies kernels (out, in, K, 1) along K rows, padded with zeros to stay K rows.
+    """Return the matrix (K in, K out) of a convolution of K rows with kernels (out, in, K, 1), zero-padded to K rows.
 
-    Rows above number (K - 1) // 2. Kernels as high as their input leave few zeros in it, and one product is faster than
-    the convolution.
+    There are (K - 1) // 2 rows of padding above. As the kernels are as high as the input, the matrix has few zeros, and
+    one product is faster than the convolution.
     """
     taps = kernels[..., 0].permute(2, 1, 0)  # (K, in, out)
     rows = torch.arange(len(taps), device=taps.device)
@@ -126,5 +126,5 @@ def row_matrix(kernels: Tensor) -> Tensor:
 
 
 def _block_bytes() -> int | None:
-    """Small blocks where nothing is kept for a backward pass; None: as usual."""
+    """Return a small block size if no gradients are needed, else None for the default."""
     return None if torch.is_grad_enabled() else CACHE_BYTES

@@ -1,4 +1,4 @@
-"""Prototypical networks: a class is the mean of its support."""
+"""Prototypical networks."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from hyperproto.regions import ClassStatistics, Point, Sphere
 
 
 class ProtoNet(Method):
-    """Snell et al., "Prototypical Networks for Few-shot Learning", 2017: minus the squared distance to the mean.
+    """Snell et al., "Prototypical Networks for Few-shot Learning", 2017.
 
-    `squared=False` takes the distance itself, a variant that changes the scale of the logits more than the geometry.
+    The score is minus the squared distance of a query to the mean of a class's support; with `squared=False`, minus the
+    distance.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained", "translation-free"})
@@ -23,7 +24,7 @@ class ProtoNet(Method):
         self.squared = squared
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the distance of each query to each mean."""
+        """Return minus the (squared) distance of each query to each class mean, (B, Q, N)."""
         if self.squared:
             return linear_scores(task, lambda placed: Sphere(self._means(placed)))
         task = task.centred()

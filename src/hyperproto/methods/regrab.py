@@ -1,4 +1,4 @@
-"""REGRAB: prototypes are samples of a posterior; a graph of relations gives the prior, the support the likelihood."""
+"""REGRAB: prototypes sampled from a posterior with a prior from a graph of relations."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -22,13 +22,13 @@ from hyperproto.methods.parts import in_blocks
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import unit
 
-NEAREST = 9  # neighbours of a relation, and those whose neighbour it is
+NEAREST = 9  # number of nearest neighbours that a relation is joined with
 FILES = ("relations.txt", "vectors.npy", "edges.tsv")
 
 
 @dataclass(frozen=True, eq=False)
 class RelationGraph:
-    """Nodes are relations, by name; `adjacency` weighs the edges between them, self loops included."""
+    """Weighted graph of relations; `nodes` maps names to rows, `adjacency` includes self loops."""
 
     nodes: dict[str, int]
     vectors: Tensor  # (C, d_r)
@@ -36,13 +36,13 @@ class RelationGraph:
 
     @classmethod
     def of_texts(cls, texts: dict[str, str], read: Callable[[Sequence[str]], Tensor]) -> "RelationGraph":
-        """Build the graph of relations that have a text; `read` turns texts into vectors."""
+        """Build the graph of relations with texts; `read` encodes texts to vectors."""
         vectors = read(list(texts.values())).detach()
         return cls({name: node for node, name in enumerate(texts)}, vectors, normalised_adjacency(vectors))
 
     @classmethod
     def read(cls, folder: str | Path) -> "RelationGraph":
-        """Read a graph from files: one relation a line, their vectors, and edges `from, to, weight`, which add up."""
+        """Read a graph from files: relations by line, vectors, and edges `from, to, weight`; duplicates add up."""
         folder = Path(folder).expanduser()
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
@@ -55,7 +55,7 @@ class RelationGraph:
         try:
             vectors = torch.from_numpy(np.load(table, allow_pickle=False).astype(np.float32))
         except (ValueError, TypeError, AttributeError, OSError) as error:  # AttributeError: an .npz file
-            raise DataError(f"{table}: no array of numbers ({error})") from None
+            raise DataError(f"{table}: no array of numbers ({error}); save it with numpy.save") from None
         if vectors.ndim != 2 or len(vectors) != len(nodes):
             raise DataError(f"{table}: shape {tuple(vectors.shape)}, but {relations.name} names {len(nodes)} relations")
         adjacency = torch.zeros(len(nodes), len(nodes))
@@ -64,11 +64,11 @@ class RelationGraph:
                 start, end, weight = line.split("\t")
                 adjacency[nodes[start], nodes[end]] += float(weight)
             except (ValueError, KeyError) as error:
-                raise DataError(f"{edges}, line {number}: not two relations and a weight ({error})") from None
+                raise DataError(f"{edges}, line {number}: not FROM, TO, WEIGHT with tabs ({error}); fix it") from None
         return cls(nodes, vectors, adjacency)
 
     def rows_of(self, names: Sequence[str]) -> Tensor:
-        """Rows of the adjacency, (n, C), of some relations; zeros of those that are no node."""
+        """Return the rows of the adjacency of some relations, (n, C); zeros for relations that are not nodes."""
         rows = self.adjacency.new_zeros(len(names), len(self.nodes))
         known = [place for place, name in enumerate(names) if name in self.nodes]
         rows[known] = self.adjacency[[self.nodes[names[place]] for place in known]]
@@ -76,7 +76,7 @@ class RelationGraph:
 
 
 def nearest_neighbours(vectors: Tensor, count: int = NEAREST) -> Tensor:
-    """Say of every two nodes whether one is among the nearest of the other by cosine, (C, C) bool, nobody's own."""
+    """Return a (C, C) mask of pairs in which one node is among the nearest of the other by cosine, without loops."""
     cosine = _cosine(vectors).fill_diagonal_(-torch.inf)
     nearest = cosine.topk(min(count, len(cosine) - 1), dim=1).indices
     near = torch.zeros_like(cosine, dtype=torch.bool).scatter_(1, nearest, value=True)
@@ -84,7 +84,7 @@ def nearest_neighbours(vectors: Tensor, count: int = NEAREST) -> Tensor:
 
 
 def normalised_adjacency(vectors: Tensor) -> Tensor:
-    """Weigh neighbours by their cosine (0 where it is negative) and self loops by 1: E_ij / sqrt(e_i e_j), (C, C)."""
+    """Return E_ij / sqrt(e_i e_j), (C, C): E is the cosine of neighbours, at least 0, and 1 for self loops."""
     weights = _cosine(vectors).clamp(min=0).where(nearest_neighbours(vectors), 0.0).fill_diagonal_(1.0)
     scale = weights.sum(1).rsqrt()
     return scale[:, None] * weights * scale
@@ -95,16 +95,16 @@ def _cosine(vectors: Tensor) -> Tensor:
     return directions @ directions.mT
 
 
-Noise = Callable[[int, Tensor], Tensor]  # of a step, for some samples (B, m): (B, m, N, D)
+Noise = Callable[[int, Tensor], Tensor]  # noise of a step for samples (B, m): (B, m, N, D)
 
 
 @dataclass(frozen=True, eq=False)
 class PoolGraph:
-    """The graph as the classes of one pool use it."""
+    """Graph quantities of the classes of one pool."""
 
     pool: Pool
     names: ClassNames | None
-    rows: Tensor  # (classes, C) the adjacency of each class; zeros where it is no node
+    rows: Tensor  # (classes, C) adjacency of each class; zeros if it is not a node
     smoothed: Tensor  # (C, d_r) A R
     inputs: Tensor  # (classes, d_r) rows R
 
@@ -112,29 +112,29 @@ class PoolGraph:
 class REGRAB(Method):
     """Qu et al., "Few-shot Relation Extraction via Bayesian Meta-Learning on Relation Graphs", ICML 2020.
 
-    The prior of a prototype is a normal distribution around tanh(A R W' + b) of its class, one graph convolution over
-    the relations' vectors R (`layers = 2`: two). `samples` chains start from the class mean plus `prior_weight` times
-    the prior mean (minus `mean_weight` times the mean of the support), and take `steps` Langevin steps of size
-    eps rho^t on the support's likelihood. A query's class probabilities are averaged over the chains; training averages
-    their logarithms. The support gets no gradient, as released.
+    The prior of a prototype is a normal distribution around tanh(A R W' + b) of its class, a graph convolution of the
+    relations' vectors R (`layers = 2`: two of them). `samples` chains start at the class mean plus `prior_weight` times
+    the prior mean minus `mean_weight` times the mean of the support, and take `steps` Langevin steps of size eps rho^t
+    on the support's likelihood. Class probabilities of a query are averaged over the chains; training averages their
+    logarithms. The support gets no gradient, as in the released code.
 
-    `graph = "names"` is a reconstruction: how the paper's vectors were made is not published. Its nodes are all texts
-    of the source of names and the pool's classes; each is joined with its 9 nearest by cosine. It reads the names of
-    test classes. `graph = FOLDER` reads the released files. A class that is no node has the prior mean tanh(b).
-    `prior_weight = 0` leaves the graph out altogether, unless `update` is "exact".
+    `graph = "names"` is a reconstruction, since the origin of the paper's vectors is not published. Its nodes are all
+    texts of the source of names and the pool's classes, including test classes; each is joined with its 9 nearest by
+    cosine. `graph = FOLDER` reads the released files. A class that is not a node has the prior mean tanh(b).
+    `prior_weight = 0` omits the graph, unless `update` is "exact".
 
     `update = "released"` follows the authors' code: the mean of the likelihood's gradient over the support, without
-    1 / `likelihood_temperature` (the paper's tau), and the prior weighed by `prior_weight`; "exact" is the gradient of
-    the log posterior. `normalise = "layer"` is ours: layer normalisation of all vectors, and logits divided by sqrt(D);
-    "none" takes vectors and logits as released.
+    1 / `likelihood_temperature` (the paper's tau), and the prior times `prior_weight`. "exact" is the gradient of the
+    log posterior. `normalise = "layer"` is our addition: layer normalisation of all vectors, and logits divided by
+    sqrt(D); "none" is the released version.
 
-    Noise is fresh in training. In evaluation that of a class follows from `sample_seed` and the class, so that scores
-    are the same each time and in any batch.
+    Noise is random in training. In evaluation it depends on `sample_seed` and the class only, so that scores are
+    reproducible and do not depend on the batch.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
     transforms: ClassVar[tuple[str, ...] | None] = ("none",)
-    needs_names = True  # but for a graph from files, or none
+    needs_names = True  # unless the graph is read from files, or omitted
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class REGRAB(Method):
             self.prior = nn.Linear(self.relation_size, size)  # W, b
 
     def read_pool(self, pool: Pool, names: ClassNames | None) -> None:
-        """Find the pool's classes in the graph, or build the graph of names, once for each pool."""
+        """Build or look up the graph of the pool's classes, once for each pool."""
         if not self.has_prior or (self._graph and self._graph.pool is pool and self._graph.names is names):
             return
         graph = self._released or self._names_graph(pool, names)
@@ -203,35 +203,35 @@ class REGRAB(Method):
                 "REGRAB builds its graph once, of names whose vectors do not change; "
                 'give [names] a frozen encoder: encoder = "minilm"'
             )
-        texts = zip(pool.class_names, names.texts, strict=False)  # O has no name
+        texts = zip(pool.class_names, names.texts, strict=False)  # O, the last row, has no name
         graph = RelationGraph.of_texts(names.known | {name: text for name, text in texts if text}, names.read)
         found = graph.vectors.shape[1]
         if found != self.relation_size:
             raise ConfigError(
-                f"REGRAB: vectors of names have {found} numbers; set relation_size = {found}, not {self.relation_size}"
+                f"REGRAB: vectors of names have size {found}; set relation_size = {found}, not {self.relation_size}"
             )
         return graph
 
     def scores(self, task: Task) -> Tensor:
-        """Logarithm of the class probabilities, averaged over the samples, at the method's temperature."""
+        """Return the logarithm of class probabilities averaged over the samples, (B, Q, N)."""
         logits = self.logits(self._sampled_logits(task))  # (B, M, Q, N)
         average = logits.log_softmax(-1).logsumexp(1) - log(self.samples)
         return average * self.log_temperature.exp()
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross-entropy of every query under every sample."""
+        """Return the mean cross entropy of queries over all samples."""
         logits = self.logits(self._sampled_logits(task))
         labels = self.labels_of(task)[:, None].expand(logits.shape[:-1])  # (B, M, Q)
         return {"cls": F.cross_entropy(logits.flatten(0, 2), labels.flatten(), ignore_index=-1)}
 
     def param_groups(self) -> dict[str, Group]:
-        """The graph convolution."""
+        """Return the graph convolution as one group."""
         layers = [self.hidden, self.prior] if self.has_prior else []
         parameters = [p for layer in layers if layer is not None for p in layer.parameters()]
         return {"head": Group(parameters)} if parameters else {}
 
     def _sampled_logits(self, task: Task) -> Tensor:
-        """Inner products of the queries with the prototypes of each sample, (B, M, Q, N)."""
+        """Return the inner products of queries with the prototypes of each sample, (B, M, Q, N)."""
         support, query = self._read(task.support).detach(), self._read(task.query)
         members = task.members()  # (B, S, N)
         prior = self.prior_mean(task)  # (B, N, D)
@@ -247,16 +247,16 @@ class REGRAB(Method):
             return scale * torch.einsum("bqd,bmnd->bmqn", query, v)
 
         samples = torch.arange(self.samples, device=query.device).expand(len(query), -1)
-        return in_blocks(logits, samples, 2 * start[0].numel())  # of 8 bytes: prototypes, drift and noise of 4
+        return in_blocks(logits, samples, 2 * start[0].numel())  # prototypes, drift and noise
 
     def _read(self, x: Tensor) -> Tensor:
-        """Vectors as the method sees them: normalised, with dropout in training."""
+        """Normalise vectors as `normalise` says, with dropout in training."""
         normalised = F.layer_norm(x, x.shape[-1:]) if self.normalise == "layer" else x
         dropped: Tensor = self.dropout(normalised)
         return dropped
 
     def prior_mean(self, task: Task) -> Tensor | None:
-        """Mean of the prior of each class, tanh(A R W' + b), (B, N, D); None where there is no prior."""
+        """Return the prior mean of each class, tanh(A R W' + b), (B, N, D); None without a prior."""
         if not self.has_prior:
             return None
         if self._graph is None:
@@ -268,7 +268,7 @@ class REGRAB(Method):
         return mean
 
     def start(self, support: Tensor, members: Tensor, prior: Tensor | None) -> Tensor:
-        """Where all chains start, (B, N, D): class means, moved by the prior and the mean of the support (B, S, D)."""
+        """Return the start of all chains, (B, N, D): class means, shifted by the prior and the support's mean."""
         means = torch.einsum("bsn,bsd->bnd", members, support) / members.sum(1).clamp(min=1)[..., None]
         if self.mean_weight:
             real = members.sum(-1)  # (B, S)
@@ -277,7 +277,10 @@ class REGRAB(Method):
         return means if prior is None else means + self.prior_weight * prior
 
     def drift(self, v: Tensor, support: Tensor, members: Tensor, prior: Tensor | None) -> Tensor:
-        """Twice what a step of size 1 adds to prototypes v (B, M, N, D) beside noise; constant but for the prior."""
+        """Return the drift of prototypes v (B, M, N, D), twice the change in a step of size 1 without noise.
+
+        Only the prior gets a gradient.
+        """
         with torch.no_grad():
             shares = (torch.einsum("bsd,bmnd->bmsn", support, v) / self.tau).softmax(-1)
             real = members.sum(-1)  # (B, S) 0 on padding
@@ -293,7 +296,7 @@ class REGRAB(Method):
         return lambda step, samples: torch.randn(*samples.shape, *shape, dtype=like.dtype, device=like.device)
 
     def _seeded_noise(self, task: Task) -> Noise:
-        """Noise of each class from a generator of its own: classes with the same noise would cancel in the softmax."""
+        """Return noise from one generator per class: equal noise of all classes would cancel in the softmax."""
         drawn, place = torch.unique(task.classes, return_inverse=True)  # (classes,), (B, N)
         shape = (self.steps, self.samples, task.query.shape[-1])
         table = torch.stack([self._class_noise(c, shape) for c in drawn.tolist()]).to(task.query)

@@ -1,4 +1,4 @@
-"""S2M2, a pre-training stage: classification with rotation prediction, then with manifold mix-up as well."""
+"""S2M2: pre-training by classification with rotation prediction and manifold mix-up."""
 
 import math
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from hyperproto.errors import ConfigError
 from hyperproto.methods.classifier import Classifier
 from hyperproto.methods.task import Task, TaskItems
 
-TURNS = 4  # quarter turns of an image; as many as make the whole
+TURNS = 4  # number of rotations of an image, by quarter turns
 
 
 class S2M2(Classifier):
     """Mangla et al., "Charting the Right Manifold: Manifold Mixup for Few-shot Learning", WACV 2020.
 
-    `mix=False` is its first stage: each image of the batch in all four quarter turns, one forward of 4 b images, half
-    the cross entropy over all training classes (`cls`) and half that over the turns (`turn`). `mix=True` is its second:
-    one forward of the b images, mixed with each other at the input or behind a stage of the encoder drawn at random
-    (`mix`), and one of a quarter of them in all four turns (`cls`, `turn`); the three parts add up. The share of an
-    image in its mixture is drawn from Beta(alpha, alpha), once a step. Unseen classes are scored by cosine prototypes.
+    `mix=False` is the first stage: a forward pass of all b images in four rotations; the loss is half the cross entropy
+    over all training classes (`cls`) plus half that over the rotations (`turn`). `mix=True` is the second stage: a
+    forward pass of the b images, mixed in pairs at the input or after a random stage of the encoder (`mix`), and one of
+    a quarter of the images in four rotations (`cls`, `turn`); the loss is the sum. The mixing weight is drawn from
+    Beta(alpha, alpha) once a step. New classes are scored by cosine prototypes.
 
     The class head is that of `classifier`; the released code has `class_norm=True` at temperature 1/2.
-    `rotations=False` leaves the turns out; data in which a turned image is of another class (Omniglot) require it.
-    `start.heads = ["weight", "turn_head", "log_temperature"]` takes the heads of the first stage. Handing over the turn
-    head (the released code starts it at random) and the stage boundaries of encoders other than WRN-28-10 are ours.
+    `rotations=False` omits the rotations, as data need in which a rotated image is of another class (Omniglot).
+    `start.heads = ["weight", "turn_head", "log_temperature"]` copies the heads of the first stage. Copying the rotation
+    head (random in the released code) and the stages of encoders other than WRN-28-10 are our choices.
     """
 
-    trains_on_items = True  # it turns images before the encoder, and mixes within it
+    trains_on_items = True  # images are rotated before the encoder, and mixed within it
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class S2M2(Classifier):
         self.least_batch = TURNS if mix and rotations else 1
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropies over training classes and turns of the queries' items, which are encoded here."""
+        """Encode the items of the queries, and return the cross entropies over classes and rotations."""
         items = _items_of(task)
         labels = torch.cat(
             [row[: len(q)] for row, q in zip(self.targets(task), items.query, strict=True)]
@@ -70,7 +70,7 @@ class S2M2(Classifier):
             mixing = Mixing.draw(self.alpha, len(features.encoder.stages()), len(labels))
             losses["mix"] = self.mix_loss(features, batch, labels, mixing)
         if self.turn_head is not None:
-            if self.mix:  # a quarter of the images: in four turns, about as many as were mixed
+            if self.mix:  # a quarter of the images in four rotations: as many as were mixed
                 some = torch.randperm(len(labels))[: len(labels) // TURNS].to(labels.device)
                 batch, labels = batch[some], labels[some]
             losses |= self.turn_losses(features, batch, labels)
@@ -79,13 +79,13 @@ class S2M2(Classifier):
         return losses
 
     def mix_loss(self, features: Features, batch: Any, labels: Tensor, mixing: "Mixing") -> Tensor:
-        """Cross entropy of mixed images: for the labels of each image's two parts, by their shares."""
+        """Return the cross entropy of mixed images, weighted over the labels of both parts."""
         logits = self.class_logits(mixed_vectors(features, batch, mixing))
         other = labels[mixing.partner.to(labels.device)]
         return mixing.share * self.class_loss(logits, labels) + (1 - mixing.share) * self.class_loss(logits, other)
 
     def turn_losses(self, features: Features, batch: Any, labels: Tensor) -> dict[str, Tensor]:
-        """Half the cross entropies of a batch in all four turns: over classes, and over turns."""
+        """Return half the cross entropies of a batch in four rotations: over classes, and over rotations."""
         assert self.turn_head is not None
         x = features(turned(batch)).x  # (4 b, D)
         turns = torch.arange(TURNS, device=labels.device).repeat(len(labels))
@@ -95,7 +95,7 @@ class S2M2(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """How the images of one step are mixed: `share` of each, the rest of its `partner`, before stage `layer`."""
+    """Mix-up of one step: `share` of each image plus 1 - share of its `partner`, before stage `layer`."""
 
     share: float
     layer: int  # 0: the input
@@ -103,13 +103,13 @@ class Mixing:
 
     @classmethod
     def draw(cls, alpha: float, n_layers: int, size: int) -> "Mixing":
-        """Draw from torch's random state, which a run seeds every step."""
+        """Draw a mix-up from torch's random state, which a run seeds in every step."""
         share = float(torch.distributions.Beta(alpha, alpha).sample())
         return cls(share, int(torch.randint(n_layers, ())), torch.randperm(size))
 
 
 def mixed_vectors(features: Features, batch: Any, mixing: Mixing) -> Tensor:
-    """Encode a batch stage by stage, and mix it on the way: (b, D)."""
+    """Encode a batch stage by stage with mix-up: (b, D)."""
     x: Tensor = features.encoder.centred(batch)
     with features.precision():
         for layer, stage in enumerate(features.encoder.stages()):
@@ -121,15 +121,15 @@ def mixed_vectors(features: Features, batch: Any, mixing: Mixing) -> Tensor:
 
 
 def turned(images: Any) -> Tensor:
-    """Images (n, C, S, S) in all quarter turns, counter-clockwise from none: (4 n, C, S, S), those of one together."""
+    """Return images (n, C, S, S) in four counter-clockwise rotations: (4 n, C, S, S), grouped by rotation."""
     if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[2] != images.shape[3]:
-        raise ConfigError("S2M2 turns square images, and these items are none; set rotations = false")
+        raise ConfigError("S2M2 rotates square images, but these items are others; set rotations = false")
     return torch.stack([images.rot90(turn, (2, 3)) for turn in range(TURNS)], 1).flatten(0, 1)
 
 
 def _items_of(task: Task) -> TaskItems:
     if task.items is None:
-        raise ConfigError("S2M2 turns and mixes the images themselves: the task has no items")
+        raise ConfigError("S2M2 rotates and mixes the images themselves: the task has no items")
     if (np.diff(task.items.offsets) != 1).any():
         raise ConfigError("S2M2 classifies whole items; these have a label for each word")
     return task.items

@@ -6,7 +6,8 @@ from hyperproto.methods.protonet import ProtoNet
 class SimpleShot(ProtoNet):
     """Wang et al., "SimpleShot: Revisiting Nearest-Neighbor Classification for Few-Shot Learning", 2019.
 
-    The method *is* its transform: what is centred is the training data's mean (without training data, the support's).
+    It is ProtoNet on transformed features: minus the mean of the training data (without training data, of the support),
+    then scaled to length 1.
     """
 
     transforms = ("center-unit",)

@@ -1,4 +1,4 @@
-"""SNAIL: the support with its labels, then one query, as a sequence of causal convolutions and attention."""
+"""SNAIL: causal convolutions and attention over the sequence of labelled support examples and one query."""
 
 import math
 from typing import Any, Literal
@@ -12,28 +12,28 @@ from hyperproto.methods.base import Group, Method
 from hyperproto.methods.parts import in_blocks, masked_softmax
 from hyperproto.methods.task import Task
 
-ATTENTION = ((64, 32), (256, 128), (512, 256))  # sizes of keys and of values of the three attention layers
-FILTERS = 128  # channels that a convolution adds
+ATTENTION = ((64, 32), (256, 128), (512, 256))  # sizes of keys and values of the three attention layers
+FILTERS = 128  # channels added by a convolution
 
-Sequence = tuple[Tensor, Tensor]  # the support's places (B, S, C), and the last place of each query (B, Q, C)
+Sequence = tuple[Tensor, Tensor]  # positions of the support (B, S, C), and last position of each query (B, Q, C)
 
 
 class SNAIL(Method):
     """Mishra et al., "A Simple Neural Attentive Meta-Learner", ICLR 2018.
 
-    A sequence of S + 1 places: each support vector with its label, one-hot, then one query with label 0. Attention to
-    earlier places and dilated convolutions over earlier places take turns, each adding channels; a linear layer at the
-    last place gives the scores. Every layer is causal: the support is computed once an episode, and each query adds
-    its own last place to it, which is the same as Q sequences.
+    A sequence has S + 1 positions: each support vector with its one-hot label, then one query with label 0. Causal
+    attention and dilated causal convolutions alternate, each adding channels; a linear layer at the last position gives
+    the scores. As every layer is causal, the support is computed once an episode, and each query adds its last
+    position, which equals Q separate sequences.
 
-    The number of convolutions follows from S: the method serves the number of classes and the shots that it was trained
-    with. Its scores depend on the order of the support: a random one in training, as in the paper; otherwise the first
-    example of each class, then the second of each, and so on (ours). Layer norm after each block of convolutions is
-    ours, too: the paper has no norm, and the FewRel toolkit has batch norm.
+    The number of convolutions depends on S, so that way and shots are fixed in training. Scores depend on the order of
+    the support: random in training, as in the paper; otherwise the first example of each class, then the second of
+    each, and so on (our choice). Layer norm after each block of convolutions is our choice, too: the paper has no norm,
+    and the FewRel toolkit batch norm.
 
-    Two more choices are ours, without which thousands of episodes teach it nothing: the vectors are normalised over
-    their coordinates (`normalise = "layer"`, or `"none"`), and the keys of an attention start equal to its queries, so
-    that at the start a query reads most of the labels of vectors like its own.
+    Two more additions are needed for training to succeed: vectors are normalised over their coordinates
+    (`normalise = "layer"`, or `"none"`), and the keys of an attention layer are initialised like its queries, so that a
+    query first attends to the labels of similar vectors.
     """
 
     def __init__(self, *, normalise: Literal["layer", "none"] = "layer", **options: Any) -> None:
@@ -41,15 +41,15 @@ class SNAIL(Method):
         self.normalise = normalise
         if self.way is None or self.shot is None:
             raise ConfigError(
-                "SNAIL is as deep as its episodes are long: say how many classes and examples of each they have, such "
-                "as way = 5, shot = 1"
+                "the depth of SNAIL depends on the length of its episodes: give their classes and shots, such as "
+                "way = 5, shot = 1"
             )
         shots = self.shot if isinstance(self.shot, list) else [self.shot]
         if len(set(shots)) != 1 or shots[0] < 1:
             raise ConfigError(f"shot = {self.shot}: SNAIL needs the same number of examples of each class, at least 1")
         [dim] = self.feature_shape
         self.examples = shots[0]  # of each class
-        depth = (self.way * self.examples).bit_length()  # ceil(log2 T) for T = N K + 1 places
+        depth = (self.way * self.examples).bit_length()  # ceil(log2 T) for T = N K + 1 positions
         size = dim + self.way
         layers: list[nn.Module] = []
         for keys, values in ATTENTION[:-1]:
@@ -64,11 +64,11 @@ class SNAIL(Method):
         self.readout = nn.Linear(size + ATTENTION[-1][1], self.way)
 
     def param_groups(self) -> dict[str, Group]:
-        """All layers are `head`."""
+        """Return all layers as the group `head`."""
         return {"head": Group([*self.layers.parameters(), *self.readout.parameters()])}
 
     def scores(self, task: Task) -> Tensor:
-        """Score the queries of some episodes at a time."""
+        """Return the scores (B, Q, N), computed in blocks of episodes."""
         support = self.support_of(task)  # (B, S, F)
         blank = task.query.new_zeros(*task.query.shape[:2], task.way)
         query = torch.cat([self.normalised(task.query), blank], -1)  # (B, Q, F)
@@ -82,7 +82,7 @@ class SNAIL(Method):
         return in_blocks(score, places[None], places.shape[1] * self.readout.in_features)[0]
 
     def support_of(self, task: Task) -> Tensor:
-        """Arrange the support as a sequence of vectors with labels, (B, N K, D + N)."""
+        """Return the support as a sequence of vectors with labels, (B, N K, D + N)."""
         if task.way != self.way:
             raise ConfigError(
                 f"SNAIL was made for {self.way} classes an episode, but these have {task.way}; train it so"
@@ -102,11 +102,11 @@ class SNAIL(Method):
         return support.gather(1, order[..., None].expand_as(support))
 
     def normalised(self, x: Tensor) -> Tensor:
-        """Vectors of mean 0 and variance 1 over their coordinates, or as they are."""
+        """Normalise vectors to mean 0 and variance 1 over coordinates, unless `normalise` is "none"."""
         return F.layer_norm(x, x.shape[-1:]) if self.normalise == "layer" else x
 
     def last_place(self, support: Tensor, query: Tensor) -> Tensor:
-        """Read the support (B, S, F), then each query (B, Q, F) in a sequence of its own: (B, Q, N)."""
+        """Return the outputs (B, Q, N) at the last position: support (B, S, F) followed by each query (B, Q, F)."""
         for layer in self.layers:
             support, query = layer(support, query)
         scores: Tensor = self.readout(query)
@@ -114,7 +114,7 @@ class SNAIL(Method):
 
 
 class CausalAttention(nn.Module):
-    """Each place attends to itself and to those before it, and adds what it reads to its channels."""
+    """Causal attention: each position attends to itself and earlier ones, and appends the result to its channels."""
 
     def __init__(self, size: int, keys: int, values: int) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class CausalAttention(nn.Module):
         self.key.load_state_dict(self.query.state_dict())
 
     def forward(self, past: Tensor, last: Tensor) -> Sequence:
-        """Attend within the support, (B, S, C), and from the last place of each query, (B, Q, C)."""
+        """Attend within the support, (B, S, C), and from the last position of each query, (B, Q, C)."""
         keys, values = self.key(past), self.value(past)
         read = self.shares(self.query(past), keys) @ values  # (B, S, v)
         query = self.query(last)  # (B, Q, k)
@@ -135,22 +135,22 @@ class CausalAttention(nn.Module):
         return torch.cat([past, read], -1), torch.cat([last, read_last], -1)
 
     def shares(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """How much each place reads of each other, (B, S, S): rows sum to 1 and are 0 above the diagonal."""
+        """Return the attention weights, (B, S, S): rows sum to 1 and are 0 above the diagonal."""
         logits = queries @ keys.mT / math.sqrt(keys.shape[-1])
         earlier = torch.ones_like(logits[0], dtype=torch.bool).tril()
         return masked_softmax(logits, earlier)
 
 
 class DilatedConvolution(nn.Module):
-    """A gated convolution of two places, `dilation` apart, which adds its output to the channels of the later one."""
+    """Gated convolution of two positions, `dilation` apart, appended to the channels of the later one."""
 
     def __init__(self, size: int, dilation: int) -> None:
         super().__init__()
         self.dilation = dilation
-        self.gates = nn.Linear(2 * size, 2 * FILTERS)  # f and g, of both places
+        self.gates = nn.Linear(2 * size, 2 * FILTERS)  # f and g, of both positions
 
     def forward(self, past: Tensor, last: Tensor) -> Sequence:
-        """Join each place with the one `dilation` before it; there are zeros before the start."""
+        """Combine each position with the one `dilation` before it; positions before the start are zeros."""
         before = F.pad(past, (0, 0, self.dilation, 0))  # (B, dilation + S, C)
         before_last = before[:, past.shape[1], None].expand_as(last)
         return self._joined(before[:, : past.shape[1]], past), self._joined(before_last, last)
@@ -161,8 +161,8 @@ class DilatedConvolution(nn.Module):
 
 
 class EachPlaceNorm(nn.LayerNorm):
-    """Layer norm of the channels of each place."""
+    """Layer norm of the channels of each position."""
 
     def forward(self, past: Tensor, last: Tensor) -> Sequence:  # type: ignore[override]
-        """Normalise the places of the support, and the last one of each query."""
+        """Normalise the positions of the support, and the last one of each query."""
         return super().forward(past), super().forward(last)

@@ -1,4 +1,4 @@
-"""TRAML: ProtoNet, trained with a margin between two classes that grows with the likeness of their names."""
+"""TRAML: ProtoNet trained with margins that grow with the similarity of class names."""
 
 from math import isfinite
 from typing import Any, ClassVar, Literal
@@ -16,31 +16,30 @@ from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import unit
 
 Margin = Literal["fixed", "class", "task", "task-learned"]
-LEAST_SPREAD = 1e-6  # is added to the standard deviation of similarities
+LEAST_SPREAD = 1e-6  # added to the standard deviation of similarities
 
 
 class TRAML(ProtoNet):
     """Li et al., "Boosting Few-Shot Learning with Adaptive Margin Loss", CVPR 2020.
 
-    Scores are ProtoNet's. The training loss of a query of class y is the cross entropy of the logits s_k + m_yk,
-    m_yy = 0. With sim the cosines of the names of the episode's classes, the margins m_yk of k != y are
+    Scores are ProtoNet's. The training loss of a query of class y is the cross entropy of the logits s_k + m_yk, with
+    m_yy = 0. With sim the cosines between the names of the episode's classes, the margins m_yk for k != y are
 
-    - `margin = "fixed"`: beta, for all pairs. It reads no names, and is the control;
+    - `margin = "fixed"`: beta for all pairs, a control without names;
     - "class", the paper's class-relevant margin: alpha sim_yk + beta;
-    - "task", a reconstruction of the task-relevant one: beta + alpha (sim_yk - mean) / std over the other classes of
-      the episode, so that only differences between them count. Two classes have the margin beta;
-    - "task-learned", the other reconstruction: a network G, N - 1 -> `hidden` -> N - 1, reads the similarities of y in
-      descending order, and its softmax deals out the sum beta (N - 1). The number of classes is that of training
-      episodes; evaluation may have others.
+    - "task", a reconstruction of the task-relevant margin: beta + alpha (sim_yk - mean) / std over the other classes of
+      the episode, so that only differences matter. With two classes the margin is beta;
+    - "task-learned", another reconstruction: a network G, N - 1 -> `hidden` -> N - 1, reads the similarities of y in
+      descending order, and its softmax distributes the sum beta (N - 1). The number of training classes is fixed;
+      evaluation may have another.
 
-    A margin only ever raises the loss, so that what learns by the same loss would make all of them small: alpha and
-    beta are constants, names get no gradient, and G is a second player, which maximises the loss under its sum.
+    A margin only increases the loss, so that minimising it over the margins would make them small. Therefore alpha and
+    beta are constants, names get no gradient, and G is an opponent that maximises the loss under its fixed sum.
 
-    Names are those of training classes: evaluation has no margins and reads none. A class without a known name is
-    alike to none (sim = 0).
+    Only names of training classes are used: evaluation has no margins. A class without a name has sim = 0.
     """
 
-    needs_names = True  # but for fixed margins
+    needs_names = True  # unless margins are fixed
     names_at_evaluation: ClassVar[bool] = False
     takes_way: ClassVar[bool] = True
 
@@ -54,7 +53,7 @@ class TRAML(ProtoNet):
         self.margin = margin
         self.alpha, self.beta = alpha, beta
         self.needs_names = margin != "fixed"
-        self._largest: Tensor | None = None  # margin of each class of the last training step, (B, N)
+        self._largest: Tensor | None = None  # largest margin of each class in the last training step, (B, N)
         if margin == "task-learned":
             if not isinstance(self.way, int) or self.way < 2:
                 raise ConfigError(
@@ -67,7 +66,7 @@ class TRAML(ProtoNet):
             self.generator = nn.Sequential(nn.Linear(others, hidden), nn.ReLU(), nn.Linear(hidden, others))
 
     def read_pool(self, pool: Pool, names: ClassNames | None) -> None:
-        """Make sure that some names of the classes have vectors: otherwise all margins would be the same."""
+        """Raise an error if too few class names have vectors, since all margins would be equal."""
         if names is None or not names.frozen:
             return
         vectors, _ = names.of(torch.arange(pool.n_classes, device=self.log_temperature.device))
@@ -79,11 +78,11 @@ class TRAML(ProtoNet):
             )
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the queries, with margins."""
+        """Return the cross entropy of the queries with margins."""
         return {"cls": self._margin_loss(task)}
 
     def opponent_loss(self, task: Task) -> dict[str, Tensor]:
-        """Minus the same loss, for the generator of margins."""
+        """Return minus the loss, for the network that generates margins."""
         return {"generator": -self._margin_loss(task)} if self.margin == "task-learned" else {}
 
     def _margin_loss(self, task: Task) -> Tensor:
@@ -94,7 +93,7 @@ class TRAML(ProtoNet):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
 
     def margins(self, task: Task) -> Tensor:
-        """Margin of each class (row) against each other class, (B, N, N), 0 on the diagonal."""
+        """Return the margin of each class (row) against each other class, (B, N, N), 0 on the diagonal."""
         same = torch.eye(task.way, dtype=torch.bool, device=task.query.device)
         if self.margin == "fixed":
             return task.query.new_full((len(task.query), task.way, task.way), self.beta).masked_fill(same, 0.0)
@@ -114,9 +113,9 @@ class TRAML(ProtoNet):
         return (self.alpha * similar + self.beta).masked_fill(same, 0.0)
 
     def _learned(self, similar: Tensor, classes: Tensor) -> Tensor:
-        """What the generator makes of similarities (B, N, N): it sees those of a class in descending order.
+        """Return the generated margins for similarities (B, N, N), which the network reads in descending order.
 
-        Of equal ones the class of the smaller number, (B, N), comes first, whatever its place in the episode.
+        Ties are broken by the class number in `classes` (B, N), not by the position in the episode.
         """
         way = classes.shape[1]
         if way != self.way:
@@ -132,11 +131,11 @@ class TRAML(ProtoNet):
         return torch.zeros_like(similar).scatter(-1, others.gather(-1, order), margins)
 
     def param_groups(self) -> dict[str, Group]:
-        """The generator of margins, where there is one: the second player."""
+        """Return the generator of margins, if there is one, as the opponent."""
         if self.margin != "task-learned":
             return {}
         return {"generator": Group(list(self.generator.parameters()), opponent=True)}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Mean of the largest margin of each class, in the last step."""
+        """Return the mean over classes of the largest margin in the last step."""
         return {} if self._largest is None else {"largest_margin": float(self._largest.mean())}

@@ -1,4 +1,4 @@
-"""Two-stage approach: a metric with predicted variances, then a map from means of few examples to class prototypes."""
+"""Two-stage approach: a metric with predicted variances, then a network from few-shot means to prototypes."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from hyperproto.regions import ClassStatistics
 from hyperproto.regions.arrays import squared_distance, unit
 
 LEAST_VARIANCE = 0.01
-HIDDEN = 64  # units of the variance network; also the size of attention to the training classes
+HIDDEN = 64  # hidden units of the variance network, and size of the attention to training classes
 MAP_HIDDEN = 256
 START_VARIANCE = 0.5413  # softplus of it is 1
 START_OMEGA = -2.2522  # softplus of it is 0.1
@@ -26,19 +26,19 @@ START_OMEGA = -2.2522  # softplus of it is 0.1
 class TwoStage(Method):
     """Das & Lee, "A Two-Stage Approach to Few-Shot Learning for Image Recognition", IEEE TIP 2020 (reconstruction).
 
-    The structure is that of the abstract, and all formulas are ours: no number of this method is the paper's.
+    The structure follows the abstract; all formulas are our own, and results are not those of the paper.
 
-    `stage="metric"`: the squared distance of a query to the mean of a class, each coordinate divided by a variance that
-    a network predicts from the mean, plus omega times the squared distance between relative features. The relative
-    features of a vector are its squared distances to all means of the episode, divided by D. It learns with the
-    encoder and the temperature.
+    `stage="metric"`: the distance is the squared distance of a query to the mean of a class, each coordinate divided by
+    a variance that a network predicts from the mean, plus omega times the squared distance between relative features.
+    The relative features of a vector are its squared distances to all means of the episode, divided by D. The encoder,
+    this network, omega and the temperature are trained.
 
-    `stage="prototype"` starts from the encoder and the parts `variance`, `omega` and `log_temperature` of a run of the
-    first stage (`start = { recipe = ..., heads = [...] }`), all of which stay as they are. Attention from the mean of a
-    class to the means of all training classes, stored by `setup`, gives a context; a network turns mean and context
-    into the difference from mean to prototype. It learns by the same scores with prototypes in place of means (`cls`)
-    and by the squared distance of the prototype to the stored mean of the class, divided by D, times `map_weight`
-    (`map`). In training the episode's own classes are hidden from the attention.
+    `stage="prototype"` starts from the encoder, `variance`, `omega` and `log_temperature` of a run of the first stage
+    (`start = { recipe = ..., heads = [...] }`), which are fixed. Attention from the mean of a class to the means of all
+    training classes, stored by `setup`, gives a context; a network maps mean and context to the difference between
+    prototype and mean. The loss is the cross entropy of the same scores with prototypes instead of means (`cls`), plus
+    `map_weight` times the squared distance of prototype and stored mean, divided by D (`map`). In training the
+    episode's classes are masked in the attention.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant", "untrained"})
@@ -80,17 +80,17 @@ class TwoStage(Method):
     base: Tensor
 
     def setup(self, pool: Pool, features: Features) -> None:
-        """Store the mean of each training class, for the second stage."""
+        """Store the mean of each training class for the second stage."""
         if self.stage == "prototype":
             self.base.copy_(class_means(pool, features))
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the distance to each mean, or to each prototype."""
+        """Return minus the distance to each mean, or to each prototype, (B, Q, N)."""
         means = self._means(task)
         return self.measured(task, means, means if self.stage == "metric" else self.prototypes(task, means))
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy of the queries and, in the second stage, the distance of prototypes to stored means."""
+        """Return the cross entropy of the queries and, in the second stage, the distance to stored means."""
         if self.stage == "metric":
             return super().loss(task)
         task = task.detached()
@@ -101,9 +101,9 @@ class TwoStage(Method):
         return {"cls": self.cross_entropy(scores, task), "map": self.map_weight * error}
 
     def measured(self, task: Task, means: Tensor, centers: Tensor) -> Tensor:
-        """Minus the distance of each query to each center (B, N, D), with variances predicted from the means."""
+        """Return minus the distance of queries to `centers` (B, N, D), with variances predicted from the means."""
         variance = LEAST_VARIANCE + F.softplus(self.variance(means))  # (B, N, D)
-        middle = centers.detach().mean(1, keepdim=True)  # distances do not see it, and keep their digits
+        middle = centers.detach().mean(1, keepdim=True)  # for precision; distances are invariant
         query, centers = task.query - middle, centers - middle
         inverse = 1 / variance
         weighted = centers * inverse
@@ -114,17 +114,17 @@ class TwoStage(Method):
         return scores
 
     def prototypes(self, task: Task, means: Tensor) -> Tensor:
-        """Map means (B, N, D) to prototypes, with the help of the training classes' stored means."""
+        """Map means (B, N, D) to prototypes, with attention to the stored means of training classes."""
         alike = unit(self.query(means)) @ unit(self.key(self.base)).mT  # (B, N, C)
         others = torch.ones(len(means), 1, len(self.base), dtype=torch.bool, device=means.device)
-        if self.training:  # of other data, numbers of classes are not those of stored means
+        if self.training:  # class numbers of other data are not rows of stored means
             others.scatter_(2, task.classes[:, None], False)
         context = masked_softmax(self.sharpness * alike, others) @ self.base
         prototypes: Tensor = means + self.map(torch.cat([means, context], -1))
         return prototypes
 
     def param_groups(self) -> dict[str, Group]:
-        """What the stage learns beside encoder and temperature is one dense group."""
+        """Return the parameters of the stage, except encoder and temperature, as one group."""
         if self.stage == "metric":
             return {"head": Group([*self.variance.parameters(), self.omega])}
         modules = (self.query, self.key, self.map)
@@ -136,7 +136,7 @@ class TwoStage(Method):
 
 
 def relative_features(centers: Tensor) -> Tensor:
-    """Squared distances of centers (B, N, D) to each other divided by D, (B, N, N); exactly 0 to themselves."""
+    """Return squared distances between centers (B, N, D), divided by D, (B, N, N); exactly 0 on the diagonal."""
     apart = 1 - torch.eye(centers.shape[1], device=centers.device)
     relative: Tensor = squared_distance(centers, centers) / centers.shape[-1] * apart
     return relative

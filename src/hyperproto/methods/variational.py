@@ -1,4 +1,4 @@
-"""Variational few-shot learning, our reconstruction: a class is a Gaussian that a network infers from its examples."""
+"""Variational few-shot learning (reconstruction): a network infers a Gaussian for each class."""
 
 import math
 from typing import Any
@@ -11,20 +11,21 @@ from hyperproto.methods.base import Group, Method
 from hyperproto.methods.parts import in_blocks, masked_mean
 from hyperproto.methods.task import Task
 
-LOG_VARIANCE = -6.0, 2.0  # limits of what the network infers: without them it runs to -inf on training classes
+LOG_VARIANCE = -6.0, 2.0  # bounds of inferred log variances, which would otherwise diverge to -inf in training
 
 
 class Variational(Method):
     """After Zhang et al., "Variational Few-Shot Learning", ICCV 2019: a reconstruction.
 
-    No code was released and the paper's equations are not at hand: all below is our definition of its idea. Two linear
-    layers infer a Gaussian of `latent` independent coordinates from each vector. A class has the mean and variance of
-    the mixture of its examples' Gaussians; a query scores the logarithm of its density with both variances added, up
-    to a constant: `-1/2 sum_l [log(s2 + var) + (mu - m)^2 / (s2 + var)]`.
+    No code was released, and the equations are our own definition of its idea. Two linear layers infer a Gaussian with
+    `latent` independent coordinates from each vector. A class has the mean and variance of the mixture of its examples'
+    Gaussians. The score of a query is its log density with both variances added, up to a constant:
+    `-1/2 sum_l [log(s2 + var) + (mu - m)^2 / (s2 + var)]`.
 
-    Losses: `cls`, cross entropy of the scores; `pull`, `gamma` times the divergence (KL) of a query's Gaussian from its
-    class's, held constant; `prior`, `beta` times that of a class's from the standard normal; each by coordinate. With
-    `samples = T`, training scores the queries by T prototypes drawn of each class in place of the closed form.
+    Loss terms: `cls`, the cross entropy of the scores; `pull`, `gamma` times the KL divergence of a query's Gaussian
+    from that of its class, which is held constant; `prior`, `beta` times the divergence of a class's Gaussian from the
+    standard normal; both per coordinate. With `samples = T`, training scores the queries by T prototypes sampled from
+    each class instead of the closed form.
     """
 
     traits = frozenset({"any-way", "any-shot", "unequal-shots", "equivariant"})
@@ -43,14 +44,14 @@ class Variational(Method):
         self.log_var = nn.Linear(size, latent)
         nn.init.normal_(self.log_var.weight, std=1e-3)
         nn.init.zeros_(self.log_var.bias)
-        self._watched: tuple[Tensor, Tensor] | None = None  # variance of the last step's queries, and which are real
+        self._watched: tuple[Tensor, Tensor] | None = None  # variances of the last step's queries, and their mask
 
     def inferred(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the Gaussian of each vector, (..., L) each."""
+        """Return mean and variance of the Gaussian of each vector, (..., L) each."""
         return self.mean(x), self.log_var(x).clamp(*LOG_VARIANCE).exp()
 
     def classes(self, task: Task) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each class, (B, N, L) each: the moments of the mixture of its examples' Gaussians.
+        """Return mean and variance of each class, (B, N, L) each: moments of the mixture of its examples' Gaussians.
 
         A class without examples has those of the prior, 0 and 1.
         """
@@ -63,11 +64,11 @@ class Variational(Method):
         return center, torch.where(task.counts()[..., None] > 0, spread, 1.0)
 
     def scores(self, task: Task) -> Tensor:
-        """Score by the log density of each query, (B, Q, N); sampled in training, if asked to."""
+        """Return the log density of each query, (B, Q, N); with `samples`, sampled in training."""
         return self._scored(task, *self.inferred(task.query), *self.classes(task))
 
     def loss(self, task: Task) -> dict[str, Tensor]:
-        """Cross entropy, and two divergences."""
+        """Return the cross entropy and the two divergences."""
         mean, variance = self.inferred(task.query)  # (B, Q, L)
         center, spread = self.classes(task)  # (B, N, L)
         labels = self.labels_of(task)
@@ -101,11 +102,11 @@ class Variational(Method):
         return in_blocks(score, torch.cat([mean, variance], -1), values)
 
     def param_groups(self) -> dict[str, Group]:
-        """The two layers, `[optim.heads]`."""
+        """Return the two layers as the group `heads`."""
         return {"heads": Group([*self.mean.parameters(), *self.log_var.parameters()])}
 
     def monitor(self) -> dict[str, float | list[float]]:
-        """Mean variance of the queries of the last step, and how much they differ in it: easy ones from hard ones."""
+        """Return mean and standard deviation of the queries' variance in the last step."""
         if self._watched is None:
             return {}
         variance, real = self._watched
@@ -116,11 +117,11 @@ class Variational(Method):
 
 
 def log_density(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Logarithm of a normal density with independent coordinates, summed over the last axis, without its constant."""
+    """Return the log density of a normal with independent coordinates (last axis), without its constant."""
     return -0.5 * (variance.log() + (x - mean) ** 2 / variance).sum(-1)
 
 
 def divergence(mean: Tensor, variance: Tensor, of_mean: Tensor, of_variance: Tensor) -> Tensor:
-    """KL(N(mean, variance) || N(of_mean, of_variance)), summed over the last axis."""
+    """Return KL(N(mean, variance) || N(of_mean, of_variance)), summed over the last axis."""
     ratio = (variance + (mean - of_mean) ** 2) / of_variance
     return 0.5 * ((of_variance / variance).log() + ratio - 1).sum(-1)
