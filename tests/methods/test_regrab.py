@@ -290,7 +290,7 @@ def test_refusals() -> None:
         REGRAB(**shape).read_pool(pool, None)
     with pytest.raises(ConfigError, match=r"names whose vectors do not change; give \[names\] a frozen encoder"):
         REGRAB(**shape).read_pool(pool, replace(names_of(pool), frozen=False))
-    with pytest.raises(ConfigError, match=f"have {NAME_SIZE} numbers; set relation_size = {NAME_SIZE}, not 7"):
+    with pytest.raises(ConfigError, match=f"have size {NAME_SIZE}; set relation_size = {NAME_SIZE}, not 7"):
         REGRAB(**shape, relation_size=7).read_pool(pool, names_of(pool))
     with pytest.raises(ConfigError, match="REGRAB has no graph yet; call read_pool"):
         REGRAB(**shape)(make_task())
