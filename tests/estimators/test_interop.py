@@ -1,5 +1,6 @@
 """Fitted classifiers in the formats of others: skops, and MLflow's flavour of scikit-learn (extra `interop`)."""
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ import numpy as np
 import pytest
 
 from hyperproto import HypersphereClassifier
-from hyperproto.estimators.appendable import AppendableArray
+from hyperproto.estimators.state import AppendableArray
 from tests.estimators.conftest import assert_equal_models
 from tests.estimators.test_side import NAMES, ROWS, TEST, X, Y
 
 Q = TEST[:9]
+PICKLES = Path(__file__).parents[1] / "fixtures" / "0.1" / "pickles"
 
 
 def models(folder: Path) -> list[HypersphereClassifier]:
@@ -39,6 +41,21 @@ def test_pickles_of_the_first_version_load(monkeypatch: pytest.MonkeyPatch) -> N
         patch.setattr(AppendableArray, "__getstate__", lambda self: self.view.copy())
         old = pickle.dumps(model)
     assert_equal_models(pickle.loads(old), model, Q, 0)
+
+
+@pytest.mark.parametrize("name", ["plain", "evidence", "summary", "statistics", "text"])
+def test_pickles_of_an_earlier_layout_give_the_same_answers(name: str) -> None:
+    """They name classes and modules that are gone."""
+    expected = json.loads((PICKLES / "expected.json").read_text())[name]
+    model = pickle.loads((PICKLES / f"{name}.pickle").read_bytes())
+    queries = expected["q"] if name == "text" else np.array(expected["q"])
+    for _ in range(2):
+        assert model.classes_.tolist() == expected["classes"]
+        np.testing.assert_allclose(model.predict_proba(queries), expected["probabilities"], rtol=1e-6)
+        model = pickle.loads(pickle.dumps(model))
+    assert "new" in model.partial_fit(queries[:2], ["new", "new"]).classes_
+    if name == "text":
+        assert model.examples_[0] == "abba"
 
 
 @pytest.mark.filterwarnings("ignore")

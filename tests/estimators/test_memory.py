@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperproto.estimators import HypersphereClassifier
-from hyperproto.estimators.appendable import AppendableArray
 from hyperproto.estimators.labels import encode_labels
+from hyperproto.estimators.state import AppendableArray
 from hyperproto.regions import REGIONS, Moments
 from hyperproto.regions.statistics import moments_of
 from tests.estimators.conftest import SETTINGS, blobs
@@ -102,7 +102,7 @@ def test_rows_are_scored_in_blocks(monkeypatch: pytest.MonkeyPatch, make: Callab
     model = make(coverage=0.8).fit(x, y)
     calls = ("measure", "predict_proba", "predict", "novelty", "predict_set", "decision_function")
     whole = [getattr(model, call)(x) for call in calls]
-    monkeypatch.setattr("hyperproto.estimators.model.ROWS", 3)
+    monkeypatch.setattr("hyperproto.estimators.snapshot.ROWS", 3)
     for call, expected in zip(calls, whole, strict=True):
         found = getattr(model, call)(x)
         if found.dtype.kind == "f":
@@ -129,7 +129,7 @@ def test_growing_arrays() -> None:
     array.keep(array.view[:, 0] % 2 == 0)
     assert array.view[:, 1].tolist() == list(range(0, 100, 2))
     array.widen(np.float32)
-    assert array.dtype == np.float32
+    assert array.view.dtype == np.float32
     array.widen(np.float64)
     array.append(np.array([[0.1, 0.1]]))
     assert array.view[-1, 0] == 0.1

@@ -242,7 +242,7 @@ def test_saved_with_and_without_its_rows(make: Any, tmp_path: Path, refine: Any,
     assert_equal_models(again, model, Q, 1e-9)
     assert again.expected_ == model.expected_
     assert again.diagnose() == model.diagnose()
-    kept = again._state.side.rows.view
+    kept = again._state.unlabelled.view
     assert len(kept) == (len(ROWS) if stored else 0)
     again.save(tmp_path / "again", unlabelled=stored)
     assert_equal_models(HypersphereClassifier.load(tmp_path / "again"), model, Q, 1e-9)
@@ -358,9 +358,7 @@ def test_without_the_rows_no_more_can_be_added_or_merged(tmp_path: Path) -> None
     model = HypersphereClassifier().fit(X, Y, unlabelled=ROWS)
     model.save(tmp_path)
     again = HypersphereClassifier.load(tmp_path)
-    message = (
-        "were not saved with it, so there is nothing to add to or take from; fit again, or save with unlabelled=True"
-    )
+    message = "were not saved with it, so no rows can be added or removed; fit again, or save with unlabelled=True"
     calls: tuple[Callable[[], Any], ...] = (
         lambda: again.partial_fit(None, None, unlabelled=ROWS),
         lambda: again.partial_fit(X[:2], ["a", None]),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators import storage
 from hyperproto.files import json_checksum
 from tests.estimators.conftest import assert_equal_models, blobs
 
@@ -49,7 +50,7 @@ def test_statistics_alone(tmp_path: Path) -> None:
     model.save(tmp_path)
     again = HypersphereClassifier.load(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(Q), model.predict_proba(Q))
-    assert not any(len(x) in np.shape(part) for part in again._state.to_tensors().values())
+    assert not any(len(x) in np.shape(part) for part in storage._tensors(again._state).values())
 
 
 @pytest.mark.parametrize("labels", [["x", "é", "y"], [1, 2, 3], [1.5, 2.0, -1.0], [True, "a", 7]])

@@ -75,7 +75,7 @@ def test_labels_that_are_no_words_are_not_used(bert: str, labels: Any) -> None:
 def test_other_modes_go_without_names(bert: str) -> None:
     """Where nobody asked for them; a mapping that cannot be used is refused."""
     model = FewShotTextClassifier(encoder=bert, fit_mode="point").fit(TEXTS, LABELS)
-    assert not model.head_._state.side.names
+    assert not model.head_._state.names
     changed = FewShotTextClassifier(encoder=bert).fit(TEXTS, LABELS).set_params(fit_mode="point")
     np.testing.assert_array_equal(changed.predict_proba(NEW), model.predict_proba(NEW))
     with pytest.raises(ConfigError, match="names of classes and unlabelled rows are for region='sphere'"):
@@ -124,8 +124,8 @@ def test_unlabelled_texts(bert: str, encode: Any, tmp_path: Path) -> None:
     assert_same(load_classifier(tmp_path), same, lambda texts: texts)
     model.partial_fit(NEW[:1], ["royal"]).forget([NEW[0], NEW[1]], ["royal", None])
     assert model.classes_.tolist() == ["court", "people", "place"]  # a name off a label goes with the class
-    assert "royal" not in model.head_._state.side.names
-    assert len(model.head_._state.side.rows.view) == 4
+    assert "royal" not in model.head_._state.names
+    assert len(model.head_._state.unlabelled.view) == 4
 
 
 @pytest.mark.parametrize(

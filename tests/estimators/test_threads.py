@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyperproto.estimators import HypersphereClassifier, memory
+from hyperproto.estimators import HypersphereClassifier, state
 from hyperproto.estimators.conformal import Conformal
-from hyperproto.estimators.model import Model
+from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import FlatStatistics
 from tests.estimators.conftest import blobs
@@ -55,8 +55,8 @@ def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
 def as_on_3_12(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Derive without a lock, let sums take their time, and switch threads as often as Python can."""
     for name in ("squares_about", "moments_of"):
-        monkeypatch.setattr(memory, name, slowly(getattr(memory, name)))
-    for owner in (Model, Conformal, LeftOut, FlatStatistics):
+        monkeypatch.setattr(state, name, slowly(getattr(state, name)))
+    for owner in (Snapshot, Conformal, LeftOut, FlatStatistics):
         for name, value in list(vars(owner).items()):
             if isinstance(value, cached_property):
                 free = LockFree(value.func)
@@ -165,7 +165,7 @@ def test_what_is_pickled_while_others_add_is_whole() -> None:
         try:
             for _ in range(20):
                 again = pickle.loads(pickle.dumps(model))
-                rows = len(again._state.support)
+                rows = again._state.rows.size
                 assert again.counts_.sum() == rows
                 assert (rows - 60) % 7 == 0
         finally:

@@ -221,9 +221,9 @@ def test_squares_that_are_added_up_late_are_the_same(then: Any, tmp_path: Path) 
     x, y = blobs((20, 30, 10), dim=4)
     settings_: dict[str, Any] = {"fit_mode": "unbiased", "feature_transform": "none", "temperature": 1.0}
     late, early = HypersphereClassifier(**settings_).fit(x, y), HypersphereClassifier(**settings_).fit(x, y)
-    assert late._state._unsquared is not None
+    assert late._state.pending is not None
     early.measure(x)
-    assert early._state._unsquared is None
+    assert early._state.pending is None
     other = HypersphereClassifier(**settings_).fit(x[:5] + 1, y[:5])
     for model in (late, early):
         if then == "predict":
@@ -258,11 +258,11 @@ def test_an_update_touches_one_class_only() -> None:
     x, y = blobs((50, 50, 50), dim=4)
     model = HypersphereClassifier(fit_mode="unbiased").fit(x, y)
     model.partial_fit(x[:1], y[:1]).forget(x[:1], y[:1])
-    before = model._state.snapshot().moments.mean.copy()
+    before = model._state.frozen()["class_moments"].mean.copy()
     model.predict(x)
     model.partial_fit(x[:1], y[:1])
-    assert model._state.model is None
-    assert (model._state.snapshot().moments.mean != before).any(axis=1).sum() == 1
+    assert model._state.snapshot is None
+    assert (model._state.frozen()["class_moments"].mean != before).any(axis=1).sum() == 1
 
 
 @pytest.mark.parametrize("alike", [False, True])

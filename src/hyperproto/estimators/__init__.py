@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 
 from hyperproto.errors import DataError, unknown_name
+from hyperproto.estimators import first_version  # noqa: F401 # lets pickles of version 0.1 find their classes
 from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
 from hyperproto.estimators.few_shot import FewShotClassifier

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError, NotApplicableError
 from hyperproto.estimators.conformal import Expected
-from hyperproto.estimators.model import Model
 from hyperproto.estimators.onnx_export import export
+from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions import Region
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class FittedAttributes:
     """Attributes and exports that derive from the snapshot of a fitted classifier."""
 
     @abstractmethod
-    def _snapshot(self) -> Model:
+    def _snapshot(self) -> Snapshot:
         """Return the current state with all that is derived from it."""
 
     @property
@@ -95,7 +95,7 @@ class FittedAttributes:
     def mean_(self) -> NDArray[np.float64]:
         """Vector that "center-unit" subtracts (D,); 0 for other transforms."""
         model = self._snapshot()
-        return model.mean if model.centered else np.zeros(model.memory.moments.mean.shape[1])
+        return model.mean if model.centered else np.zeros(model.class_moments.mean.shape[1])
 
     @property
     @fitted_attribute
@@ -129,7 +129,7 @@ class FittedAttributes:
         """
         model = self._snapshot()
         fixed = model.parameters["temperature"] != "auto"
-        export(model, Path(path), model.temperature if fixed or model.memory.examples is not None else None)
+        export(model, Path(path), model.temperature if fixed or model.rows is not None else None)
 
     def __copy__(self) -> Self:
         """Return a classifier that shares the parameters and copies all that was learned."""

@@ -20,8 +20,8 @@ from scipy.special import ndtr
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.conformal import class_scales
-from hyperproto.estimators.model import Model, blocks
 from hyperproto.estimators.neighbours import nearest_others
+from hyperproto.estimators.snapshot import Snapshot, blocks
 from hyperproto.regions.arrays import Doubles, Indices, covering_radii, row_squares, sum_by_label
 from hyperproto.regions.left_out import left_out_measures
 from hyperproto.regions.statistics import FlatStatistics, moments_of
@@ -160,7 +160,7 @@ class Diagnosis:
         return draw_diagnosis(self)
 
 
-def diagnose(model: Model) -> Diagnosis:
+def diagnose(model: Snapshot) -> Diagnosis:
     """Look at a classifier; it must have kept its examples."""
     stats, placed = model.stats, model.placed_stats
     labels: list[Any] = model.classes.tolist()
@@ -187,8 +187,14 @@ def diagnose(model: Model) -> Diagnosis:
         outlying=_outlying(model, labels),
         mislabelled=_mislabelled(model, labels),
         would_gain_most=labels[int(gain.argmax())],
-        plane=Plane.of(placed, model.examples.numbers, _drawn(reports)),
+        plane=Plane.of(placed, _numbers(model), _drawn(reports)),
     )
+
+
+def _numbers(model: Snapshot) -> NDArray[np.int64]:
+    """Return the numbers of the stored examples (n,)."""
+    assert model.numbers is not None  # else `model.stats` has raised an error
+    return model.numbers
 
 
 def _classes_of(stats: FlatStatistics, classes: Indices) -> FlatStatistics:
@@ -211,7 +217,7 @@ def _drawn(reports: list[ClassReport]) -> Indices:
     return np.array(sorted(shown))
 
 
-def _outlying(model: Model, labels: list[Any]) -> tuple[OutlyingExample, ...]:
+def _outlying(model: Snapshot, labels: list[Any]) -> tuple[OutlyingExample, ...]:
     scores = model.conformal.scores
     known = scores[np.isfinite(scores)]
     if not len(known):
@@ -219,16 +225,16 @@ def _outlying(model: Model, labels: list[Any]) -> tuple[OutlyingExample, ...]:
     middle = np.median(known)
     limit = middle + OUTLYING * 1.4826 * np.median(np.abs(known - middle))
     far = np.flatnonzero(np.isfinite(scores) & (scores > limit))
-    numbers = model.examples.numbers
+    numbers = _numbers(model)
     return tuple(
         OutlyingExample(int(numbers[i]), labels[model.stats.labels[i]], float(scores[i]))
         for i in far[np.argsort(-scores[far], kind="stable")]
     )
 
 
-def _mislabelled(model: Model, labels: list[Any]) -> tuple[MislabelledExample, ...]:
+def _mislabelled(model: Snapshot, labels: list[Any]) -> tuple[MislabelledExample, ...]:
     """Examples whose label the others doubt; of very many, those farthest from their class are looked at."""
-    stats, numbers, found = model.stats, model.examples.numbers, []
+    stats, numbers, found = model.stats, _numbers(model), []
     judged = np.flatnonzero(model.left_out.has_siblings)
     if len(labels) == 1 or not len(judged):
         return ()

@@ -25,8 +25,8 @@ from hyperproto.estimators.items import (
     short_name,
 )
 from hyperproto.estimators.labels import plain_label
-from hyperproto.estimators.model import Model
 from hyperproto.estimators.parameters import closed_form
+from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
 from hyperproto.registry import Trust
@@ -225,8 +225,9 @@ class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # ty
         for name, value in parameters.items():  # as pairs, since the keys of a JSON object are strings
             if isinstance(value, Mapping):
                 parameters[name] = [[plain_label(key), text] for key, text in value.items()]
-        saved = storage.Saved(type(self).__name__, parameters, head._snapshot_state(), None, self.encoder_)
-        storage.write(Path(folder), saved, None if unlabelled else lambda: head._snapshot().learned())
+        head._snapshot()  # checks the parameters
+        saved = storage.Saved(type(self).__name__, parameters, head._state, None, self.encoder_)
+        storage.write(Path(folder), saved, None if unlabelled else lambda: head._snapshot().summarised())
 
     @classmethod
     def load(
@@ -301,7 +302,7 @@ class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # ty
         self.head_.__dict__.update(self._head_parameters(self.encoder_))
         return self.head_
 
-    def _snapshot(self) -> Model:
+    def _snapshot(self) -> Snapshot:
         return self._head()._snapshot()
 
     def _items(self, X: Any, y: Any) -> tuple[Any, dict[int, str]]:

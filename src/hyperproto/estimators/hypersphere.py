@@ -24,9 +24,9 @@ from hyperproto.estimators.labels import (
     warn_of_labels,
     with_reject_label,
 )
-from hyperproto.estimators.memory import Memory
-from hyperproto.estimators.model import Model
-from hyperproto.estimators.parameters import CONSTRAINTS, NAMES, check_evidence, closed_form, scales_rows, values_of
+from hyperproto.estimators.parameters import CONSTRAINTS, NAMES, check_evidence, closed_form, values_of
+from hyperproto.estimators.snapshot import Snapshot
+from hyperproto.estimators.state import State
 from hyperproto.regions import PRIOR_RATIO, ClosedForm
 from hyperproto.regions.arrays import Floats
 
@@ -123,7 +123,7 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         self.unlabelled_label = unlabelled_label
 
     _parameter_constraints: ClassVar[dict[str, Any]] = CONSTRAINTS
-    _state: Memory
+    _state: State
     n_features_in_: int
     feature_names_in_: Any
 
@@ -160,15 +160,15 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         classes_may_follow: bool = False,
     ) -> Self:
         """Fit; `items` are texts or paths of rows. If classes may follow, one class is no reason for a warning."""
-        form = closed_form(self)
+        form, unit = closed_form(self)
         if self.refine == "auto":
             warnings.warn(AUTO_REFINE, FutureWarning, stacklevel=3)
         batch = read_batch(self, X, y, sample_weight, names, unlabelled, items, reset=True)
         if batch.has_evidence:
             check_evidence(form, batch.declared, batch.unlabelled)
-        state = Memory(batch.rows.shape[1], batch.rows.dtype, scales_rows(self, form), self.store_support)
+        check_labels(batch, (), self, first=not classes_may_follow)
+        state = State(batch.rows.shape[1], batch.rows.dtype, unit, self.store_support)
         state.checked = values_of(self), form
-        check_labels(batch, state.slot_of, self, first=not classes_may_follow)
         with np.errstate(over="ignore", invalid="ignore"):
             state.add(batch)
         if not state.finite:  # which shows whether all rows are finite, in less time
@@ -238,10 +238,10 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         """Add all examples, names and unlabelled rows of another classifier; examples of a shared class are pooled."""
         check_is_fitted(self)
         check_is_fitted(other)
-        ours, theirs = closed_form(self), closed_form(other)
+        (_, our_unit), (_, their_unit) = closed_form(self), closed_form(other)
         for name, same in (
             ("feature_transform", (self.feature_transform or "none") == (other.feature_transform or "none")),
-            ("region", scales_rows(self, ours) == scales_rows(other, theirs)),
+            ("region", our_unit == their_unit),
             ("store_support", self.store_support == other.store_support),
         ):
             if not same:
@@ -317,8 +317,9 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         refined head is refined by the examples alone.
         """
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        saved = storage.Saved(type(self).__name__, self.get_params(deep=False), self._snapshot_state(), names)
-        storage.write(Path(folder), saved, None if unlabelled else lambda: self._snapshot().learned())
+        self._snapshot()  # checks the parameters
+        saved = storage.Saved(type(self).__name__, self.get_params(deep=False), self._state, names)
+        storage.write(Path(folder), saved, None if unlabelled else lambda: self._snapshot().summarised())
 
     @classmethod
     def load(cls, folder: str | PathLike[str]) -> Self:
@@ -329,8 +330,8 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
 
     def _restore(self, saved: storage.Saved) -> Self:
         """Take over the state of a saved classifier."""
-        self._state = saved.memory
-        self.n_features_in_ = saved.memory.n_features
+        self._state = saved.state
+        self.n_features_in_ = saved.state.n_features
         if saved.feature_names is not None:
             self.feature_names_in_ = np.array(saved.feature_names, dtype=object)
         self._snapshot()  # checks the parameters
@@ -352,7 +353,7 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
             check_is_fitted(self)  # raises scikit-learn's error, and takes long to find out
         return read_rows(self, X, self._state.unit or self.feature_transform == "center-unit")
 
-    def _snapshot(self) -> Model:
+    def _snapshot(self) -> Snapshot:
         """Return the current state with all that is derived from it; cached until state or parameters change.
 
         Readers keep the snapshot that they got. A change in another thread makes a new one for the next reader.
@@ -360,30 +361,25 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         if not self.__sklearn_is_fitted__():
             check_is_fitted(self)
         state, values = self._state, values_of(self)
-        cached: tuple[Any, Model] | None = state.model
+        cached: tuple[Any, Snapshot] | None = state.snapshot
         if cached is None or cached[0] != values:
+            parameters = dict(zip(NAMES, values, strict=True))
             form = self._closed_form(state)
             with state.lock:  # no change may come between the snapshot and its place in the cache
-                cached = values, Model(state.snapshot(), form, dict(zip(NAMES, values, strict=True)))
-                state.model = cached
+                cached = values, Snapshot(**state.frozen(), plain_form=form, parameters=parameters)
+                state.snapshot = cached
         return cached[1]
 
-    def _snapshot_state(self) -> Memory:
-        """Return the state, after a check of the parameters."""
-        self._snapshot()
-        return self._state
-
-    def _closed_form(self, state: Memory) -> ClosedForm:
+    def _closed_form(self, state: State) -> ClosedForm:
         """Return the closed form after a check of the parameters against the state; cached until one changes."""
         values = values_of(self)
         if state.checked is None or state.checked[0] != values:
-            form = closed_form(self)
-            if scales_rows(self, form) != state.unit:
+            form, unit = closed_form(self)
+            if unit != state.unit:
                 raise ConfigError(
                     "region or feature_transform was changed after the fit, which kept other vectors; fit again"
                 )
-            side = state.side
-            check_evidence(form, side.declared, side.rows.view if len(side.rows.view) else None)
+            check_evidence(form, state.declared, state.unlabelled.view if state.unlabelled.size else None)
             state.checked = values, form
         found: ClosedForm = state.checked[1]
         return found

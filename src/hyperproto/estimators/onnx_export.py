@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hyperproto.errors import ConfigError
-from hyperproto.estimators.model import Model
+from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.files import atomic_write
 from hyperproto.regions.arrays import SHORTEST
 
@@ -15,7 +15,7 @@ OPSET = 17
 IR_VERSION = 8  # as old as the opset, so that old runtimes read it
 
 
-def export(model: Model, path: Path, temperature: float | None) -> None:
+def export(model: Snapshot, path: Path, temperature: float | None) -> None:
     """Write the graph. Its input is `x` (n, D) float32, its outputs are
 
     - `scores` (n, N): minus the measure, but for a number that all classes of a row share;
@@ -49,11 +49,11 @@ def export(model: Model, path: Path, temperature: float | None) -> None:
     graph.write(path, model, outputs)
 
 
-def _transform(graph: "_Graph", model: Model) -> str:
+def _transform(graph: "_Graph", model: Snapshot) -> str:
     x = "x"
     if model.centered:
         x = graph.add("Sub", x, graph.constant(model.mean))
-    elif not model.memory.unit:
+    elif not model.unit:
         return x if model.origin is None else graph.add("Sub", x, graph.constant(model.origin))
     shortest = SHORTEST * float(np.abs(model.mean).max()) if model.centered else 0.0
     peak = graph.add("ReduceMax", graph.add("Abs", x), axes=[1], keepdims=1)  # so that no square overflows
@@ -63,7 +63,7 @@ def _transform(graph: "_Graph", model: Model) -> str:
     return graph.add("Div", x, graph.add("Where", some, length, graph.constant(np.array(1.0))))
 
 
-def _rejecting(graph: "_Graph", model: Model, x: str, scores: str) -> list[Any]:
+def _rejecting(graph: "_Graph", model: Snapshot, x: str, scores: str) -> list[Any]:
     """Keep the best class if x lies within its threshold: ||x - mean||^2 - threshold^2 <= 0, by one more product."""
     near = model.squared_distances
     limit = np.where(np.isfinite(model.thresholds), model.thresholds, 1e18) ** 2
@@ -106,7 +106,7 @@ class _Graph:
         types = {float: self.onnx.TensorProto.FLOAT, int: self.onnx.TensorProto.INT64, bool: self.onnx.TensorProto.BOOL}
         return self.onnx.helper.make_tensor_value_info(name, types[kind], ["n", None][:axes])
 
-    def write(self, path: Path, model: Model, outputs: list[Any]) -> None:
+    def write(self, path: Path, model: Snapshot, outputs: list[Any]) -> None:
         helper = self.onnx.helper
         size = model.moments.mean.shape[1]
         x = helper.make_tensor_value_info("x", self.onnx.TensorProto.FLOAT, ["n", size])

@@ -46,10 +46,11 @@ EXPECTED = {
 }
 
 
-def closed_form(parameters: Any) -> ClosedForm:
-    """Check all parameters, alone and in combination, and return the closed form that they select.
+def closed_form(parameters: Any) -> tuple[ClosedForm, bool]:
+    """Check all parameters, alone and in combination, and return what they select.
 
-    `parameters` is an object with the parameters as attributes, such as the classifier itself.
+    This is the closed form, and whether rows are scaled to length 1 as they come in: by the transform, or because cones
+    need it. `parameters` is an object with the parameters as attributes, such as the classifier itself.
     """
     _check_values(parameters)
     region, mode = REGIONS[parameters.region], parameters.fit_mode
@@ -75,13 +76,8 @@ def closed_form(parameters: Any) -> ClosedForm:
                 "store_support=False keeps no examples, but coverage scores each of them; use coverage=None, or set "
                 "store_support=True"
             )
-    return form
-
-
-def scales_rows(parameters: Any, form: ClosedForm) -> bool:
-    """Return whether rows are scaled to length 1 as they come in: by the transform, or because cones need it."""
     transform = parameters.feature_transform or "none"
-    return transform == "unit" or (transform == "none" and form.region.directions)
+    return form, transform == "unit" or (transform == "none" and region.directions)
 
 
 def check_evidence(form: ClosedForm, declared: Collection[Any], unlabelled: Floats | None) -> None:

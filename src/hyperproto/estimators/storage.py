@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 import hyperproto
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.labels import LABEL_TYPES
-from hyperproto.estimators.memory import Memory
-from hyperproto.estimators.side import Learned
+from hyperproto.estimators.snapshot import UnlabelledSummary
+from hyperproto.estimators.state import State
 from hyperproto.files import atomic_write, json_checksum, lock, read_bytes, read_json
 from hyperproto.regions.arrays import SHORTEST, sum_by_label
-from hyperproto.regions.statistics import moments_of
+from hyperproto.regions.left_out import Folds
+from hyperproto.regions.statistics import Moments, moments_of
 
 FORMAT = "hyperproto-estimator/1"
 SIDE_FORMAT = "hyperproto-estimator/2"  # with names of classes or unlabelled rows
@@ -51,7 +52,7 @@ class Saved:
 
     kind: str  # the name of its class
     parameters: Mapping[str, Any]
-    memory: Memory
+    state: State
     feature_names: list[str] | None  # if the features have any
     encoder: Mapping[str, Any] | None = None  # what made the vectors, if that is known
 
@@ -71,22 +72,22 @@ def model_lock(folder: str | PathLike[str], timeout: float = LONGEST_WAIT) -> It
         yield
 
 
-def write(folder: Path, saved: Saved, learned: Callable[[], Learned | None] | None = None) -> None:
-    """Write a model, when no other process does; unlabelled rows, or what they came to where `learned` tells that."""
-    memory = saved.memory
-    with memory.lock:  # other threads may be adding to it
-        labels, items = list(memory.labels), memory.named_examples()
-        side = memory.side.to_tensors(labels, learned is None, memory.side.learned if learned is None else learned())
-        content = _safetensors().save({**memory.to_tensors(), **contiguous(side)})
+def write(folder: Path, saved: Saved, summarise: Callable[[], UnlabelledSummary | None] | None = None) -> None:
+    """Write a model under its lock, with the unlabelled rows or, if `summarise` is given, the summary it returns."""
+    state = saved.state
+    with state.lock:  # other threads may be adding to it
+        labels, items = list(state.labels), state.named_examples()
+        evidence = _evidence_tensors(state, state.summary if summarise is None else summarise(), summarise is None)
+        content = _safetensors().save(contiguous({**_tensors(state), **evidence}))
     digest = sha256(content).hexdigest()
     file_name = f"tensors-{digest[:16]}.safetensors"
     head = {
-        "format": SIDE_FORMAT if side else FORMAT,
+        "format": SIDE_FORMAT if evidence else FORMAT,
         "hyperproto": hyperproto.__version__,
         "kind": saved.kind,
         "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
         "classes": labels,
-        "unit": memory.unit,
+        "unit": state.unit,
         "feature_names": saved.feature_names,
         "encoder": saved.encoder,
         "items": None if saved.encoder is None else [[number, item] for number, item in items.items()],
@@ -143,10 +144,70 @@ def read(folder: Path) -> Saved:
     names = head["feature_names"]
     if names is not None and len(names) != size:
         raise DataError(f"{folder / HEAD}: {len(names)} names for {size} features; {AGAIN}")
-    memory = Memory.from_tensors(tensors, head["classes"], head["unit"])
-    memory.items = items
-    memory.side.take_tensors(side, head["classes"])
-    return Saved(head["kind"], head["parameters"], memory, names, head["encoder"])
+    state = _state(tensors, side, head["classes"], head["unit"])
+    state.items = items
+    return Saved(head["kind"], head["parameters"], state, names, head["encoder"])
+
+
+def _tensors(state: State) -> dict[str, NDArray[Any]]:
+    """Return classes and stored examples as arrays by name; the state must be locked."""
+    state = state.copy()
+    parts = STATISTICS + (EXAMPLES[:-1] if state.store else ())
+    tensors = {name: getattr(state, name).view for name in parts}
+    return {**tensors, "given": np.array([state.given])} if state.store else tensors
+
+
+def _evidence_tensors(state: State, summary: UnlabelledSummary | None, with_rows: bool) -> dict[str, NDArray[Any]]:
+    """Return names and, if asked for, unlabelled rows, or else their summary, as arrays by name."""
+    labels, tensors = state.labels, {}
+    if state.names:
+        slots = [slot for slot, label in enumerate(labels) if label in state.names]
+        tensors["names"] = np.stack([state.names[labels[slot]] for slot in slots])
+        tensors["named"] = np.array(slots, dtype=np.int64)
+        tensors["declared"] = np.array([labels[slot] in state.declared for slot in slots], dtype=np.int64)
+    if with_rows and state.unlabelled.size:
+        return {**tensors, "unlabelled": state.unlabelled.view}
+    if summary is not None:
+        clusters = summary.clusters_of(labels, state.n_features)
+        tensors |= {"cluster_mean": clusters.mean, "cluster_worth": clusters.weight}
+        tensors["cluster_rows"] = np.array([summary.spread, summary.dim])
+        if summary.head is not None:
+            tensors |= {"head_center": summary.head[0], "head_radius": summary.head[1]}
+        if summary.folds is not None:
+            tensors |= {f"fold_{name}": part for name, part in vars(summary.folds).items()}
+        if summary.temperature is not None:
+            tensors["row_temperature"] = np.array([summary.temperature])
+    return tensors
+
+
+def _state(tensors: Tensors, evidence: Tensors, labels: list[Any], unit: bool) -> State:
+    """Return the state whose tensors these are."""
+    store = "rows" in tensors
+    state = State(tensors["mean"].shape[1], tensors["rows"].dtype if store else float, unit, store)
+    state._put(state._slots_of(labels), Moments(*(tensors[name] for name in STATISTICS)))
+    if store:
+        for name in EXAMPLES[:-1]:
+            getattr(state, name).append(tensors[name])
+        state.given = int(tensors["given"][0])
+    if "names" in evidence:
+        of = [labels[slot] for slot in evidence["named"]]
+        state.names = dict(zip(of, evidence["names"], strict=True))
+        state.declared = {label for label, declared in zip(of, evidence["declared"], strict=True) if declared}
+    if "unlabelled" in evidence:
+        state.unlabelled.append(evidence["unlabelled"])
+    if "cluster_mean" in evidence:
+        each = zip(evidence["cluster_mean"], evidence["cluster_worth"].tolist(), strict=True)
+        head, folds, temperature = None, None, None
+        if "head_center" in evidence:
+            head = evidence["head_center"], evidence["head_radius"]
+        if "fold_fold" in evidence:
+            folds = Folds(*(evidence[f"fold_{name}"] for name in ("fold", "weights", "bias")))
+        if "row_temperature" in evidence:
+            temperature = float(evidence["row_temperature"][0])
+        clusters = dict(zip(labels, each, strict=True))
+        spread, dim = evidence["cluster_rows"].tolist()
+        state.summary = UnlabelledSummary(clusters, spread, dim, head, folds, temperature)
+    return state
 
 
 def construct(cls: Any, folder: str | PathLike[str], saved: Saved) -> Any:
