@@ -15,7 +15,7 @@ from hyperproto.decisions import make_decision
 from hyperproto.decisions.path import Path, abstract_transitions, best_paths
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, PAD, Method, Task, make_method
-from hyperproto.methods.nnshot import NNShot, StructShot
+from hyperproto.methods.nearest import NNShot, StructShot
 from tests.conftest import blobs
 from tests.helpers.predicting import decided
 from tests.helpers.random_tasks import make_task

@@ -16,7 +16,7 @@ from hyperproto.encoders.identity import Identity
 from hyperproto.errors import ConfigError
 from hyperproto.methods import METHODS, Task, make_method
 from hyperproto.methods.act2param import Act2Param
-from hyperproto.methods.class_means import class_means
+from hyperproto.methods.parts import class_means
 from hyperproto.testing import Bench, check_method
 from hyperproto.training import load_recipe, train
 from tests.helpers.random_tasks import make_task

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods import PAD, Task, make_method
-from hyperproto.methods.leo import LEO, MOST_RAW, weight_deviation
+from hyperproto.methods.leo import LEO, MOST_RAW
+from hyperproto.methods.parts import weight_deviation
 from tests.helpers.random_tasks import make_task
 
 DIM = 6

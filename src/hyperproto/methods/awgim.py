@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.leo import weight_deviation
-from hyperproto.methods.parts import Dropout, in_blocks, masked_softmax
+from hyperproto.methods.parts import Dropout, in_blocks, masked_softmax, weight_deviation
 from hyperproto.methods.task import PAD, Task
 
 NormOver = Literal["token", "episode"]

@@ -1,6 +1,5 @@
 """LEO: class weights decoded from latent codes; gradient steps on the support adapt codes, then weights."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +8,10 @@ from torch import Tensor, nn
 
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.parts import Dropout, in_blocks
+from hyperproto.methods.parts import LEAST_DEVIATION, Dropout, in_blocks, weight_deviation
 from hyperproto.methods.task import Task
 from hyperproto.regions.arrays import unit
 
-LEAST_DEVIATION = 1e-10
 MOST_RAW = 3.0  # bound of raw deviations (a deviation of 19): larger ones make inner steps diverge in training
 
 
@@ -204,17 +202,6 @@ class LEO(Method):
     def _scores(self, task: Task, weights: Tensor) -> Tensor:
         scores: Tensor = self.dropout(task.query) @ weights.mT
         return scores
-
-
-def weight_deviation(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the deviation of sampled weights (..., N, D) from a network's raw output, and its derivative.
-
-    It is exp(raw) - (1 - o), at least 1e-10, with o = sqrt(2 / (N + D)), so that its initial value is near o.
-    """
-    offset = math.sqrt(2 / sum(raw.shape[-2:]))
-    grown = raw.exp()
-    plain = grown - (1 - offset)
-    return plain.clamp(min=LEAST_DEVIATION), grown * (plain > LEAST_DEVIATION)
 
 
 def _divergence(mean: Tensor, deviation: Tensor, noise: Tensor) -> Tensor:

@@ -1,14 +1,22 @@
-"""Functions shared by several methods: masked reductions, scoring in blocks, linear sphere scores, dropout."""
+"""Functions shared by several methods: masked reductions, scoring in blocks, sphere scores, dropout, class means."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from hyperproto.data import OUTSIDE, Pool
+from hyperproto.encoders import Features, Units
+from hyperproto.encoders.parts.cache import cached_units
 from hyperproto.methods.task import Task
-from hyperproto.regions import Sphere
+from hyperproto.regions import ClassStatistics, Sphere
+
+BLOCK_BYTES = 32 << 20  # default memory of a block of queries
+LEAST_DEVIATION = 1e-10
 
 
 def masked_softmax(x: Tensor, real: Tensor, dim: int = -1) -> Tensor:
@@ -25,9 +33,6 @@ def masked_mean(x: Tensor, real: Tensor, dim: int) -> Tensor:
 def masked_max(x: Tensor, real: Tensor, dim: int) -> Tensor:
     """Return the maximum of the real entries of an axis; 0 if there are none."""
     return x.masked_fill(~real, -torch.inf).amax(dim).masked_fill(~real.any(dim), 0.0)
-
-
-BLOCK_BYTES = 32 << 20
 
 
 def in_blocks(
@@ -78,3 +83,33 @@ class Dropout(nn.Module):
         if not self.training or self.keep == 1:
             return x
         return x * torch.rand_like(x).lt_(self.keep).div_(self.keep)
+
+
+@torch.no_grad()
+def class_means(pool: Pool, features: Features) -> Tensor:
+    """Return the mean over all units of each class, (n_labels, D), encoded in eval mode and transformed.
+
+    Where items have many units, those of no class form the class O, the last row. A class without units has mean 0.
+    """
+    encoder = features.encoder
+
+    def encode() -> Units:
+        return encoder.encode_all(features.prepared(pool))
+
+    # training stores the same vectors of a frozen encoder, so they are read from its cache
+    x = features.transform((cached_units(encoder, pool, None, encode) if encoder.frozen else encode()).x)
+    outside = OUTSIDE if pool.outside_row is None else pool.outside_row
+    labels = torch.from_numpy(np.where(pool.labels == OUTSIDE, outside, pool.labels)).to(x.device)
+    means: Tensor = ClassStatistics.of(x, labels, pool.n_labels).mean
+    return means
+
+
+def weight_deviation(raw: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the deviation of sampled weights (..., N, D) from a network's raw output, and its derivative.
+
+    It is exp(raw) - (1 - o), at least 1e-10, with o = sqrt(2 / (N + D)), so that its initial value is near o.
+    """
+    offset = math.sqrt(2 / sum(raw.shape[-2:]))
+    grown = raw.exp()
+    plain = grown - (1 - offset)
+    return plain.clamp(min=LEAST_DEVIATION), grown * (plain > LEAST_DEVIATION)

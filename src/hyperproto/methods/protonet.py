@@ -1,4 +1,4 @@
-"""Prototypical networks."""
+"""Prototypical networks, and SimpleShot: the same on centred features of length 1 (CL2N)."""
 
 from typing import Any
 
@@ -34,3 +34,13 @@ class ProtoNet(Method):
     def _means(self, task: Task) -> Tensor:
         mean: Tensor = ClassStatistics.of(task.support, task.support_y, task.way).mean  # (B, N, D)
         return mean
+
+
+class SimpleShot(ProtoNet):
+    """Wang et al., "SimpleShot: Revisiting Nearest-Neighbor Classification for Few-Shot Learning", 2019.
+
+    It is ProtoNet on transformed features: minus the mean of the training data (without training data, of the support),
+    then scaled to length 1.
+    """
+
+    transforms = ("center-unit",)

@@ -10,8 +10,7 @@ from hyperproto.data import Pool
 from hyperproto.encoders import Features
 from hyperproto.errors import ConfigError
 from hyperproto.methods.base import Group, Method
-from hyperproto.methods.class_means import class_means
-from hyperproto.methods.parts import masked_softmax
+from hyperproto.methods.parts import class_means, masked_softmax
 from hyperproto.methods.task import Task
 from hyperproto.regions import ClassStatistics
 from hyperproto.regions.arrays import squared_distance, unit
