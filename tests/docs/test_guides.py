@@ -69,15 +69,15 @@ def test_the_speed_of_the_readme_is_that_of_the_files() -> None:
         assert times in {f"{ratio:.{digits}f}" for ratio in ratios}, what
 
 
-def test_strangers_rejected_in_the_guide_are_those_of_the_files() -> None:
+def test_out_of_class_texts_rejected_in_the_guide_are_those_of_the_files() -> None:
     [table] = tables(section("docs/estimators.md", "None of these"))
     assert len(table) == 5
     for what, *cells in table[1:]:
-        data, _, strangers = what.partition(", ")
+        data, _, others = what.partition(", ")
         groups = json.loads(result(f"intents-{data.lower()}-vacuous.json"))["warnings"]
         expected = []
         for warning in ("vacuous", "none"):
-            found = groups[warning]["outside_rejected" if strangers == "out of scope" else "left_out_rejected"]
+            found = groups[warning]["outside_rejected" if others == "out of scope" else "left_out_rejected"]
             shares = [f"{100 * found[name]:.1f}" for name in ("least", "most", "from_expected")]
             expected += [f"{found['at_most_0.05']} of {found['models']}", " to ".join(shares[:2]), shares[2]]
         assert cells == expected, what
