@@ -73,7 +73,7 @@ def test_a_new_option_takes_its_declaration_and_the_sampler_that_uses_it(
     asked = []
 
     def sampler(self: Classification, pool: Pool, **settings: Any) -> EpisodeSampler:
-        asked.append(settings.get("without_first", 0))
+        asked.append(settings.pop("without_first", 0))
         return EpisodeSampler(pool, **settings)
 
     monkeypatch.setattr(Classification, "sampler", sampler)
@@ -143,7 +143,7 @@ def test_settings_are_completed_and_compared_with_their_defaults() -> None:
 
 def test_samplers_refuse_options_that_they_have_no_use_for() -> None:
     pool = Pool(np.zeros((60, 2)), np.repeat(np.arange(6), 10), tuple("abcdef"))
-    with pytest.raises(EpisodeError, match="rule and least_spans are of K~2K episodes"):
+    with pytest.raises(EpisodeError, match="rule: not for N-way K-shot episodes"):
         EpisodeSampler(pool, way=2, rule="toolkit")
     with pytest.raises(TypeError, match="unexpected option 'split'"):
         EpisodeSampler(pool, way=2, split="test")  # type: ignore[call-arg]

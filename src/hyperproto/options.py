@@ -8,6 +8,7 @@
 The functions of `api` take them as `**settings: Unpack[...]`, the command line is generated from them (see
 `cli.options`), and samplers read the dictionary that `complete` returns. A new episode option is one entry of
 `SamplerOptions` and the lines of a sampler that use it. Nothing heavy is imported here: `--help` reads this file.
+The options of a method, `options`, are a mapping `{"prior_ratio": 0.5}` or texts `["prior_ratio=0.5"]`.
 """
 
 import inspect
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, cast, get_args
 
 from hyperproto.errors import ConfigError, unknown_name
 
@@ -42,6 +43,7 @@ class Option:
     metavar: str | None = None
     least: int | None = None
     formerly: str | None = None  # name in earlier versions, still accepted
+    in_recipes: bool = False  # may stand in [episodes] and [validation] of a recipe
 
 
 def read_shots(text: str | None) -> int | tuple[int, ...] | None:
@@ -57,26 +59,6 @@ def read_shots(text: str | None) -> int | tuple[int, ...] | None:
 
 def _read_several_shots(texts: list[str] | None) -> list[Any] | None:
     return [read_shots(text) for text in texts] if texts else None
-
-
-def _read_options(texts: list[str] | None) -> dict[str, list[Any]]:
-    """Read `KEY=VALUE` settings, with TOML values, into a list of values for each key."""
-    from hyperproto.recipes import parse_values
-
-    values: dict[str, list[Any]] = {}
-    for text in texts or ():
-        for key, value in parse_values([text]).items():
-            values.setdefault(key, []).append(value)
-    return values
-
-
-def _read_single_options(texts: list[str] | None) -> dict[str, Any]:
-    """Read `KEY=VALUE` settings of one method: each key once."""
-    values = _read_options(texts)
-    for key, given in values.items():
-        if len(given) > 1:
-            raise ConfigError(f"-o {key} is given {len(given)} times; `hyperproto compare` takes several")
-    return {key: value for key, [value] in values.items()}
 
 
 class SamplerOptions(TypedDict, total=False):
@@ -98,8 +80,13 @@ class SamplerOptions(TypedDict, total=False):
     seed: Annotated[int, Option(0, "Seed of the episodes.")]
     nota_share: Annotated[float, Option(0.0, "Share of the queries that are of none of the classes.")]
     na_rate: Annotated[int, Option(0, "The same as FewRel 2.0 counts: such queries for each query of one class.")]
-    rule: Annotated[str | None, Option(None, "K~2K episodes of entities: toolkit or appendix.")]
-    least_spans: Annotated[int | None, Option(None, "K~2K episodes: leave out types with fewer entities.")]
+    rule: Annotated[
+        Literal["toolkit", "appendix"] | None,
+        Option(None, "K~2K episodes of entities: toolkit or appendix.", typed=str | None, in_recipes=True),
+    ]
+    least_spans: Annotated[
+        int | None, Option(None, "K~2K episodes: leave out types with fewer entities.", least=0, in_recipes=True)
+    ]
     unlabelled: Annotated[int | None, Option(None, "Items of each class without a label (default: 50).", least=0)]
     distractors: Annotated[
         int, Option(0, "Items of other classes among those without a label.", least=0, formerly="strangers")
@@ -160,13 +147,12 @@ class SelectionOptions(TypedDict, total=False):
     fit: Annotated[str | None, Option(None, "Closed form: bayes, unbiased, paper or point.")]
     transform: Annotated[str | None, Option(None, "none, unit or center-unit (default: the run's).")]
     options: Annotated[
-        Mapping[str, Any] | None,
+        Mapping[str, Any] | Sequence[str] | None,
         Option(
             None,
             "Set an option of the method.",
             flags=("-o", "--option"),
             typed=list[str] | None,
-            read=_read_single_options,
             metavar="KEY=VALUE",
         ),
     ]
@@ -192,13 +178,12 @@ class SeveralOptions(TypedDict, total=False):
         Names, Option(None, "A feature transform; repeatable.", flags=("--transform",), typed=list[str] | None)
     ]
     options: Annotated[
-        Mapping[str, Any] | None,
+        Mapping[str, Any] | Sequence[str] | None,
         Option(
             None,
             "Set an option of the method; repeat a key to compare.",
             flags=("-o", "--option"),
             typed=list[str] | None,
-            read=_read_options,
             metavar="KEY=VALUE",
         ),
     ]
@@ -255,6 +240,11 @@ def changed(declaration: type, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a declaration whose values differ from their defaults."""
     known = declared(declaration).items()
     return {name: settings[name] for name, (_, option) in known if settings.get(name, option.default) != option.default}
+
+
+def unused(settings: Mapping[str, Any], used: frozenset[str]) -> list[str]:
+    """Name the settings of a sampler that are not at their defaults and that it does not use."""
+    return [name for name in changed(TrainingSamplerOptions, settings) if name not in used]
 
 
 def documented(declaration: type) -> Callable[[Function], Function]:

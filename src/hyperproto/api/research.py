@@ -138,7 +138,7 @@ def compare(data: str, *, progress: Show | None = None, **settings: Unpack[Compa
         methods,
         _names("fits", options["fits"]),
         _names("transforms", options["transforms"]),
-        {key: value if isinstance(value, list) else [value] for key, value in (options["options"] or {}).items()},
+        method_options(options["options"], lists=True),
         known=_names("evidence", options["evidence"]),
         names=options["names"],
     )
@@ -190,7 +190,7 @@ def tag(
         method=options["method"],
         fit_mode=options["fit"],
         feature_transform=options["transform"],
-        options=options["options"],
+        options={key: value for key, [value] in chosen.options.items()} or None,
         scheme="io",
     )
     tagger.fit(examples.items, labels_of_sentences(examples))
@@ -258,8 +258,24 @@ def _one_selection(options: SelectionOptions) -> "Selection":
             raise ConfigError(f"{name} = {value!r}: name one, as a string; `compare` takes several")
     trust_names([options["method"]])
     encoders, methods, fits, transforms = ([] if value is None else [value] for value in given.values())
-    values = {key: [value] for key, value in (options["options"] or {}).items()}
+    values = method_options(options["options"])
+    for key, several in values.items():
+        if len(several) > 1:
+            raise ConfigError(f"-o {key} is given {len(several)} times; `hyperproto compare` takes several")
     return Selection(run_folders(options["run"]), encoders, methods, fits, transforms, values)
+
+
+def method_options(given: Mapping[str, Any] | Sequence[str] | None, lists: bool = False) -> dict[str, list[Any]]:
+    """Return the values of each option of a method; `lists` takes a list in a mapping for several values."""
+    from hyperproto.recipes import parse_values
+
+    if isinstance(given, Mapping):
+        return {key: value if lists and isinstance(value, list) else [value] for key, value in given.items()}
+    values: dict[str, list[Any]] = {}
+    for text in given or ():
+        for key, value in parse_values([text]).items():
+            values.setdefault(key, []).append(value)
+    return values
 
 
 def run_folders(given: Any) -> list[str]:

@@ -101,7 +101,7 @@ class Tasks:
             split = self.options["split"]
             pool = open_pool(self.data, split, noted(progress, f"items of {self.data} {split}"))
             return pool, self.draw(pool)
-        if {"nota_share", "na_rate", "rule", "least_spans"} & {*changed(EpisodeOptions, self.options)}:
+        if {*changed(SamplerOptions, self.options)} - {"way", "shot", "query", "seed"}:
             raise ConfigError(f"{self.episode_file}: its episodes are as they are; leave out how they should be drawn")
         shot = shots_in_name(self.episode_file)
         if shot is None and len(shots) == 1 and isinstance(shots[0], int):

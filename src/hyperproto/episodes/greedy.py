@@ -14,7 +14,7 @@ from hyperproto.episodes.episode import Episode, sentence_offsets, token_classes
 from hyperproto.episodes.random import GREEDY, raw_words
 from hyperproto.episodes.sampler import SHOT
 from hyperproto.errors import EpisodeError, unknown_name
-from hyperproto.options import TrainingSamplerOptions, complete
+from hyperproto.options import TrainingSamplerOptions, complete, unused
 
 Rule = Literal["toolkit", "appendix"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -23,6 +23,7 @@ ATTEMPTS = 100  # number of attempts to draw an episode
 BLOCK = 48  # number of random sentences tried before unsuitable ones are removed
 WORDS = 16 * BLOCK  # number of random words generated for an episode at a time
 _BITS = 64  # types in one word of a bit mask
+USED = frozenset({"way", "shot", "query", "seed", "rule", "least_spans"})
 
 
 class GreedySampler:
@@ -49,10 +50,14 @@ class GreedySampler:
 
     def __init__(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> None:
         options = complete(TrainingSamplerOptions, settings)
-        self.pool = pool
-        self._refuse(options)
+        if names := unused(options, USED):
+            raise EpisodeError(f"{pool}: {', '.join(names)}: not for K~2K episodes of sentences; leave it out")
         shot = SHOT if options["shot"] is None else options["shot"]
-        assert isinstance(shot, int)
+        if not isinstance(shot, int):
+            raise EpisodeError(
+                f"{pool}: K~2K episodes have one K for all types, not shots {list(shot)}; give one number"
+            )
+        self.pool = pool
         self.way = options["way"]
         self.shot = shot
         self.query = max(1, shot) if options["query"] is None else options["query"]
@@ -117,24 +122,6 @@ class GreedySampler:
 
     def _asked(self) -> str:
         return f"{self.shot}~{2 * self.shot} shots and {self.query}~{2 * self.query} queries"
-
-    def _refuse(self, options: TrainingSamplerOptions) -> None:
-        """Refuse settings that K~2K episodes of sentences do not have."""
-        pool, shot = self.pool, options["shot"]
-        if options["nota_share"] or options["na_rate"]:
-            raise EpisodeError(f"{pool}: words of none of the types are O in every episode here; leave NOTA out")
-        if options["noise_rate"]:
-            raise EpisodeError(
-                f"{pool}: noise_rate {options['noise_rate']} replaces items of one class each, and sentences have many "
-                "words; leave it out"
-            )
-        if options["unlabelled"] or options["distractors"]:
-            raise EpisodeError(f"{pool}: episodes of sentences have no unlabelled items; leave them out")
-        if options["most_shots"] is not None or not isinstance(shot, int | None):
-            given = f"from {shot} to {options['most_shots']}" if isinstance(shot, int | None) else list(shot)
-            raise EpisodeError(f"{pool}: K~2K episodes have one K for all types, not shots {given}; give one number")
-        if options["anchor"] is not None:
-            raise EpisodeError(f"{pool}: episodes of sentences have no anchor class; leave it out")
 
     def _check(self, least_spans: int) -> None:
         pool, groups = self.pool, self._groups

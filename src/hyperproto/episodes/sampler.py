@@ -22,11 +22,15 @@ from hyperproto.episodes.random import (
     raw_words,
 )
 from hyperproto.errors import EpisodeError
-from hyperproto.options import TrainingSamplerOptions, complete
+from hyperproto.options import TrainingSamplerOptions, complete, unused
 
 SHOT, QUERY = 5, 15  # defaults, for each class
 MOST_QUERIES = 100_000  # largest number of out-of-class queries in an episode
 AHEAD = 32  # number of episodes drawn together by `__getitem__`
+USED = frozenset(
+    {"way", "shot", "query", "seed", "nota_share", "na_rate", "noise_rate", "unlabelled", "distractors"}
+    | {"most_shots", "anchor"}
+)
 
 
 class EpisodeSampler:
@@ -54,8 +58,8 @@ class EpisodeSampler:
 
     def __init__(self, pool: Pool, **settings: Unpack[TrainingSamplerOptions]) -> None:
         options = complete(TrainingSamplerOptions, settings)
-        if options["rule"] is not None or options["least_spans"] is not None:
-            raise EpisodeError(f"{pool}: rule and least_spans are of K~2K episodes, for sentences with tagged words")
+        if names := unused(options, USED):
+            raise EpisodeError(f"{pool}: {', '.join(names)}: not for N-way K-shot episodes; leave it out")
         if pool.many_units:
             raise EpisodeError(f"{pool}: sentences with tagged words need the K~2K sampler, not N-way K-shot")
         self.pool = pool

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError, create_model
 
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.options import SamplerOptions, declared
 from hyperproto.registry import Transform
 
 WORDS = ("name", "description", "cost", "expected", "paper")  # of a recipe: they say what a run is, and change nothing
@@ -43,18 +44,23 @@ class Data(Section):
     split: str = "train"
 
 
-class KTo2K(Section):
-    """What only K~2K episodes of tagged sentences have; see `GreedySampler`."""
-
-    rule: Literal["toolkit", "appendix"] | None = None
-    least_spans: NonNegativeInt | None = None
-
-    def k2k(self) -> dict[str, Any]:
-        """As arguments of `make_sampler`."""
-        return {"rule": self.rule, "least_spans": self.least_spans}
+_SAMPLER_FIELDS = {
+    name: (hint, Field(default=option.default, ge=option.least))
+    for name, (hint, option) in declared(SamplerOptions).items()
+    if option.in_recipes
+}
+_SamplerFields: Any = create_model("_SamplerFields", __base__=Section, **_SAMPLER_FIELDS)  # type: ignore[call-overload]
 
 
-class Episodes(KTo2K):
+class Sampled(_SamplerFields):  # type: ignore[misc] # its fields are those of `SamplerOptions`
+    """Settings of a sampler that a recipe may have besides way, shot and query; see `options.SamplerOptions`."""
+
+    def sampler_options(self) -> dict[str, Any]:
+        """Return them as arguments of `make_sampler`."""
+        return {name: getattr(self, name) for name in _SAMPLER_FIELDS}
+
+
+class Episodes(Sampled):
     """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class.
 
     Each support example is replaced with the probability `noise_rate` by one of a class outside the episode. With
@@ -187,7 +193,7 @@ class Training(Section):
     log_every: PositiveInt = 10
 
 
-class Validation(KTo2K):
+class Validation(Sampled):
     """`[validation]`: the episodes that choose the best checkpoint; never those that are reported."""
 
     spec: str | None = None  # of the data; None: those of training

@@ -91,7 +91,7 @@ def _sampler(recipe: Recipe, pool: Pool) -> tuple[Sampler | BatchSampler | PairS
     if (pairs := recipe.pairs) is not None:
         return PairSampler(pool, source=pairs.source, blanks=pairs.blanks, seed=seed), pairs.size
     assert config is not None  # by the schema
-    shape = {"way": config.way, "shot": config.shot, "query": config.query, "seed": seed, **config.k2k()}
+    shape = {"way": config.way, "shot": config.shot, "query": config.query, "seed": seed, **config.sampler_options()}
     shape |= {"noise_rate": config.noise_rate or 0.0, "most_shots": config.most_shots}
     return make_sampler(pool, **shape), config.batch
 

@@ -35,7 +35,7 @@ class Validator:
         task = recipe.validation
         self.pool = open_pool(recipe.validation_spec, task.split, on_data)
         self.problem = problem_of(self.pool)
-        shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": task.seed, **task.k2k()}
+        shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": task.seed, **task.sampler_options()}
         self.episodes = self.problem.sampler(self.pool, **shape).draw(task.episodes)
         self.train_pool = train_pool
         self._kept: EncodedPool | None = None  # vectors of a frozen encoder, which do not change
