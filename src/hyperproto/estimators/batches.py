@@ -15,7 +15,7 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.validation import validate_data
 
 from hyperproto.errors import DataError
-from hyperproto.estimators.inputs import all_in_range, check_integers, check_range, check_rows, unmasked
+from hyperproto.estimators.inputs import LARGEST_SQUARE, check_integers, check_range, check_rows, unmasked
 from hyperproto.estimators.labels import check_name_label, encode_labels, plain_label, plain_labels, without_label
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 
@@ -192,7 +192,7 @@ def _is_plain(estimator: Any, X: Any) -> bool:
         and len(X) > 0
         and X.shape[1] == getattr(estimator, "n_features_in_", -1)
         and not hasattr(estimator, "feature_names_in_")
-        and all_in_range(X)
+        and bool(np.vdot(X, X) < LARGEST_SQUARE[X.dtype])  # then all rows are finite and no squared distance overflows
     )
 
 

@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 from hyperproto.errors import DataError
 from hyperproto.regions.arrays import Floats, Indices, largest_square, shortest_plain
 
+LARGEST_SQUARE = {np.dtype(kind): largest_square(kind) for kind in (np.float32, np.float64)}  # of a row that fits
 LARGEST_FLOAT = int(np.finfo(np.float64).max)
 BLOCK = 4096  # rows whose squares are checked one by one
 REMEDY = "scale the vectors, or use feature_transform='unit'"
@@ -156,11 +157,6 @@ def _stacked(X: Any, name: str) -> Any:
     return np.array([np.asarray(row) for row in values])
 
 
-def all_in_range(X: Floats) -> bool:
-    """Return True if one pass shows that all rows are finite and none of their squared distances overflows."""
-    return bool(np.vdot(X, X) < largest_square(X.dtype))
-
-
 def check_range(X: Floats, numbers: Indices | None = None, first: bool = False, name: str = "X") -> None:
     """Refuse finite rows whose squared distances overflow; messages call them `name`, and row i `numbers[i]`.
 
@@ -173,12 +169,12 @@ def check_range(X: Floats, numbers: Indices | None = None, first: bool = False, 
             f"X[{row}] holds {X[row, column]:.3g}, and no number in X is larger; squares of such numbers vanish in "
             f"{X.dtype}: {REMEDY}"
         )
-    if total < largest_square(X.dtype):
+    if total < LARGEST_SQUARE[X.dtype]:
         return
     for start in range(0, len(X), BLOCK):
         rows = X[start : start + BLOCK]
         with np.errstate(over="ignore", invalid="ignore"):
-            fits = np.vecdot(rows, rows) < largest_square(X.dtype)
+            fits = np.vecdot(rows, rows) < LARGEST_SQUARE[X.dtype]
         for row in np.flatnonzero(~fits):
             if np.isfinite(rows[row]).all():
                 number = start + int(row) if numbers is None else int(numbers[start + row])

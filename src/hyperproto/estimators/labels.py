@@ -83,9 +83,10 @@ def without_label(y: NDArray[Any], unlabelled_label: Any = None) -> NDArray[np.b
     return found if found.any() else None
 
 
-def sort_order(labels: Sequence[Any]) -> Indices:
-    """Return the permutation that sorts labels: numbers by value, then strings alphabetically."""
-    return np.array(sorted(range(len(labels)), key=lambda i: (isinstance(labels[i], str), labels[i])), dtype=np.intp)
+def sorted_labels(labels: Sequence[Any]) -> tuple[Indices, NDArray[Any]]:
+    """Return the permutation that sorts labels (numbers by value, then strings), and the sorted array of labels."""
+    order = sorted(range(len(labels)), key=lambda i: (isinstance(labels[i], str), labels[i]))
+    return np.array(order, dtype=np.intp), label_array([labels[i] for i in order])
 
 
 def label_array(labels: Iterable[Any]) -> NDArray[Any]:

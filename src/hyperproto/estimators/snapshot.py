@@ -4,7 +4,7 @@ Region, linear form, temperature, thresholds and expected performance are derive
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
@@ -105,7 +105,7 @@ class Snapshot:
     def form(self) -> ClosedForm:
         """Closed form with the evidence, if there is any and the form can use it."""
         form, evidence = self.plain_form, self.evidence
-        if form.mode != "bayes" or not evidence:
+        if form.mode != "bayes" or evidence is NO_EVIDENCE:
             return form
         names = None if evidence.names is None else self.prepare(evidence.names)
         rows = None if evidence.unlabelled is None else self.prepare(evidence.unlabelled)
@@ -186,8 +186,10 @@ class Snapshot:
     @cached_property
     def region(self) -> Region:
         """Fitted region for prepared rows; a cone that needs no examples has no extent here."""
-        region: Any = self.form.fit(self.stats if self.centered or self.form.needs_examples else self.moments)
-        if self.form.mode == "bayes" and self.summary is not None:
+        bayes = self.form.mode == "bayes"
+        with_examples = self.centered or (bayes and self.rows is not None) or self.form.needs_examples
+        region: Any = self.form.fit(self.stats if with_examples else self.moments)
+        if bayes and self.summary is not None:
             if self.summary.head is not None:
                 region = replace(region, center=self.summary.head[0], bias_radius=self.summary.head[1])
             region = replace(region, folds=self.summary.folds)
@@ -270,7 +272,8 @@ class Snapshot:
     def _unchanged_confidence(self) -> float:
         """Return the temperature at which unlabelled rows leave the mean confidence on themselves unchanged."""
         form = ClosedForm(self.plain_form.region, self.plain_form.mode, self.plain_form.options)
-        names_only = Evidence(self.evidence.names, self.evidence.named)
+        names = self.evidence.names
+        names_only = NO_EVIDENCE if names is None else Evidence(names, self.evidence.named)
         without = replace(self, evidence=names_only, plain_form=form, _casts={})
         rows, region = cast(Floats, self._unlabelled), cast(Any, self.region)
         _, weight = inlier_rows(rows, self.stats, region.whiten)
@@ -429,8 +432,7 @@ class Snapshot:
         return found
 
 
-def blocks(n_rows: int, way: int) -> Iterator[slice]:
-    """Yield slices of rows whose scores for `way` classes fit into memory many times."""
+def blocks(n_rows: int, way: int) -> list[slice]:
+    """Return slices of rows whose scores for `way` classes fit into memory many times."""
     size = max(1, min(ROWS, BLOCK // way))
-    for start in range(0, n_rows, size):
-        yield slice(start, start + size)
+    return [slice(start, start + size) for start in range(0, n_rows, size)]

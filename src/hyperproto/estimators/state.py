@@ -20,10 +20,10 @@ from numpy.typing import DTypeLike, NDArray
 from hyperproto.errors import DataError
 from hyperproto.estimators.batches import Batch
 from hyperproto.estimators.inputs import check_range
-from hyperproto.estimators.labels import label_array, sort_order
+from hyperproto.estimators.labels import sorted_labels
 from hyperproto.estimators.rows import RowIndex, unit_rows
 from hyperproto.regions.arrays import Doubles, Floats, Indices, means_of, squares_about
-from hyperproto.regions.evidence import Evidence
+from hyperproto.regions.evidence import NO_EVIDENCE, Evidence
 from hyperproto.regions.statistics import Moments, moments_of
 
 if TYPE_CHECKING:
@@ -296,11 +296,10 @@ class State:
     def frozen(self) -> dict[str, Any]:
         """Return the fields of a `Snapshot`: classes sorted by label, statistics copied, examples shared."""
         with self.lock:
-            self._settle()
             self._compact()
-            order = sort_order(self.labels)
-            labels = label_array([self.labels[slot] for slot in order])
-            names = named = clusters = None
+            self._settle()
+            order, labels = sorted_labels(self.labels)
+            evidence, names, named, clusters = NO_EVIDENCE, None, None, None
             if self.names:
                 nothing = np.zeros(self.n_features)
                 named = np.array([label in self.names for label in labels.tolist()])
@@ -308,6 +307,8 @@ class State:
             unlabelled = self.unlabelled.view if self.unlabelled.size else None
             if unlabelled is None and self.summary is not None:
                 clusters = self.summary.clusters_of(labels.tolist(), self.n_features)
+            if self.names or unlabelled is not None or clusters is not None:
+                evidence = Evidence(names, named, unlabelled, clusters)
             return {
                 "classes": labels,
                 "class_moments": self._moments(order),
@@ -316,7 +317,7 @@ class State:
                 "labels": np.argsort(order)[self.slots.view] if self.store else None,
                 "weights": self.weights.view if self.store else None,
                 "numbers": self.numbers.view if self.store else None,
-                "evidence": Evidence(names, named, unlabelled, clusters),
+                "evidence": evidence,
                 "summary": self.summary,
             }
 

@@ -19,7 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import ConfigError
-from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, at_most, positive, root, row_squares
+from hyperproto.regions.arrays import Array, Doubles, Indices, at_least, positive, root, row_squares
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import ExampleStatistics, scatter_weight
 from hyperproto.regions.whitening import Whitening, within_class_whitening
@@ -62,15 +62,15 @@ def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, effect
     effective = count if effective_count is None else effective_count
     filled = xp.sum(xp.astype(count > 0, count.dtype), axis=-1)  # (...) classes that have examples
     dof = xp.sum(at_least(count - 1, 0.0), axis=-1)
-    known = (dof > 0) & (filled > 1) & stats.scattered
     safe_dof = at_least(dof, 1.0)
+    known = (dof > 0) & (filled > 1) & stats.scattered
     v = xp.where(known, xp.sum(stats.squares, axis=-1), 1.0) / safe_dof
     whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known)
     mean = whiten(stats.mean)  # (..., N, D)
 
     distance = left_out_scatter(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
-    several = xp.sum(xp.where(count > 1, count, 0.0), axis=-1)
-    pooled = stats.sum(distance) / at_least(several, 1.0)
+    several = at_least(xp.sum(xp.where(count > 1, count, 0.0), axis=-1), 1.0)
+    pooled = stats.sum(distance) / several
     own = xp.where(count > 1, stats.average(distance), pooled[..., None])  # (..., N) scatter of each class
     # The shrunken centre absorbs the common part v / K of the bias; the radius is the class's own excess.
     eps = scatter_weight(effective) * (own - pooled[..., None]) / positive(effective)
@@ -190,17 +190,20 @@ def fixed_point_ratio(
     w = K / (K + k).
     """
     xp = array_namespace(count)
-    k = start
+    k, safe = start, positive(count)
     for _ in range(5):
         w = count / (count + k[..., None])  # (..., N)
-        total = at_least(xp.sum(w, axis=-1), SMALL)
+        total = xp.sum(w, axis=-1)
+        total = xp.where(total < SMALL, SMALL, total)
         found = spread(w, total)
-        share = w / positive(count)
+        share = w / safe
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
         lone = filled < 2  # one class has no between variance: any denominator serves, the caller takes the prior
         between = (found - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
         # The bounds of k, laid on `between`, which may be negative or 0.
-        k = scatter / at_most(at_least(between, scatter / most), scatter / least)
+        low, high = scatter / most, scatter / least
+        between = xp.where(between < low, low, between)
+        k = scatter / xp.where(between > high, high, between)
     return k
 
 

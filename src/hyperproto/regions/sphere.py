@@ -116,8 +116,8 @@ class Sphere(Region):
         evidence: Evidence = NO_EVIDENCE,
     ) -> Self:
         """Estimate centres and radii, as `fit` does; only "bayes" and mean distances of "paper" need the examples."""
-        check_mode(cls, mode)
         check_radius_distance(radius_distance, squared)
+        check_mode(cls, mode)
         if radius_distance != "squared" and mode != "paper":
             raise ConfigError(
                 f"radius_distance is a reading of eq. 3; the fit mode {mode!r} has no such radius: use 'paper'"
@@ -126,10 +126,11 @@ class Sphere(Region):
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
-        if evidence and mode != "bayes":
-            raise ConfigError(f"names and unlabelled rows are for the fit mode 'bayes'; {mode!r} cannot use them")
-        if evidence.has_rows and not squared:
-            raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
+        if evidence is not NO_EVIDENCE:
+            if evidence and mode != "bayes":
+                raise ConfigError(f"names and unlabelled rows are for the fit mode 'bayes'; {mode!r} cannot use them")
+            if evidence.has_rows and not squared:
+                raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
         if mode == "bayes":
             fit, fitted = fit_with_evidence(with_examples(stats), prior_ratio, effective_count, evidence)
             return cls(**vars(fit), squared=squared, under_root=True, evidence=fitted)

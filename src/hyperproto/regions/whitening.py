@@ -5,7 +5,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from hyperproto.regions.arrays import Array, at_least
+from hyperproto.regions.arrays import Array
 
 UNUSUAL = 1e6  # scatter above this, or below its inverse, is scaled to 1 before it is squared
 
@@ -79,7 +79,7 @@ def root_slope(matrix: Array) -> Array:
     xp = array_namespace(matrix)
     constant = matrix.detach() if hasattr(matrix, "detach") else matrix
     value, vector = _eigh(constant)  # (..., r), (..., r, r)
-    value = at_least(value, 0.0)  # rounding
+    value = xp.where(value < 0, 0.0, value)  # rounding
     u = xp.sqrt(1 + value)[..., :, None]
     w = u.mT
     gamma = (1 + u + w) / (u * w * (1 + u) * (1 + w) * (u + w))
