@@ -424,7 +424,7 @@ def test_data_distant_says_what_was_kept_and_what_was_not(tmp_path: Path) -> Non
         (["methods", "list", "--json", "/proc/none.json"], "No such file or directory; check the path"),
         (["grid", "glyphs:protonet", "-o", "training.seed=0,,1"], "value 2 of 3 is empty"),
         (["reproduce", "table4", "--rows", "none"], "--rows: table4: there is no row 'none'"),
-        (["report", "glyphs"], "glyphs has no [table]. Those that come with the package: table1"),
+        (["report", "glyphs"], "glyphs has no [table]; tables in the package: table1"),
         (["report", "table3", "--runs", "no/folder"], "no/folder: no such folder"),
         (["figure", "fig33", "--out", "x"], "there is no figure 'fig33'; did you mean 'fig3'?"),
         (["figure", "fig4", "--out", "x", "--run", "no/run"], "is this the folder of a run?"),

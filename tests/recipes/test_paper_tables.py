@@ -395,7 +395,7 @@ def test_a_table_is_no_part_of_a_recipe(tmp_path: Path) -> None:
             "table33",
             r"no table 'table33'; did you mean 'table3'\? Known: .*table3, .*Your own: a path that ends in \.toml",
         ),
-        ("glyphs", r"glyphs has no \[table\]\. Those that come with the package: .*table2, table3, table4, table5"),
+        ("glyphs", r"glyphs has no \[table\]; tables in the package: .*table2, table3, table4, table5"),
         ("none.toml", r"none\.toml: No such file or directory"),
     ],
 )

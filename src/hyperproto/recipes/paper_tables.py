@@ -1,4 +1,4 @@
-"""Tables of the paper: what was measured (`[table]`) and every published row (`[[published]]`), beside the recipes."""
+"""Tables of the paper in recipe files: columns (`[table]`) and published rows (`[[published]]`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,55 +10,55 @@ from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.recipes.recipe_files import builtin_recipes, read_rows, read_toml
 from hyperproto.recipes.schema import Paper, PositiveInt, Section, SomeShot, found_problems, problems_in_words
 
-# A mean and what follows its ±, in percent, as printed; a mean alone where nothing follows.
+# A mean and the number after its ±, in percent, as printed; or a mean alone.
 Number = Annotated[list[float], Field(min_length=1, max_length=2)]
 
 
 class Column(Section):
-    """One of `table.columns`: the episodes that its numbers are about."""
+    """Entry of `table.columns`: the episodes of a column."""
 
     name: str
     data: str
     split: str = "test"
     way: PositiveInt
     shot: SomeShot
-    query: PositiveInt | None = None  # None: as the table says
+    query: PositiveInt | None = None  # None: the table's value
 
 
 class Average(Section):
-    """One of `table.averages`: the mean over some columns."""
+    """Entry of `table.averages`: the mean over some columns."""
 
     name: str
     columns: Annotated[list[str], Field(min_length=2)]
 
 
 class Published(Section):
-    """`[[published]]`: a row as the paper prints it."""
+    """`[[published]]`: a row as printed in the paper."""
 
     method: str
     backbone: str
     numbers: dict[str, Number]  # by column
-    precision: dict[str, Number] = Field(default_factory=dict)  # where the numbers are F1
+    precision: dict[str, Number] = Field(default_factory=dict)  # if the numbers are F1
     recall: dict[str, Number] = Field(default_factory=dict)
     note: str = ""
 
     def average(self, columns: Sequence[str]) -> float | None:
-        """The mean of its numbers in some columns; None where it has not all of them."""
+        """Return the mean of its numbers in some columns; None if one is missing."""
         if not all(name in self.numbers for name in columns):
             return None
         return sum(self.numbers[name][0] for name in columns) / len(columns)
 
     def printed(self, column: str, part: Literal["numbers", "precision", "recall"] = "numbers") -> str:
-        """One number as it stands in the paper; nothing where it has none."""
+        """Return a number as printed in the paper; "" if there is none."""
         numbers: dict[str, list[float]] = getattr(self, part)
         return " ± ".join(f"{value:.2f}" for value in numbers.get(column, []))
 
 
 class SmallRow(Section):
-    """A recipe that reproduces a row in small; what is not said here of the row is as the recipe's [paper] has it."""
+    """Recipe that reproduces a row at a small scale; other settings are those of the recipe's [paper]."""
 
     recipe: str  # NAME:ROW
-    set: str = "default"  # of rows that are asked for together, by this name
+    set: str = "default"  # name of a group of rows that can be requested together
     method: str | None = None
     backbone: str | None = None
     columns: list[str] | None = None
@@ -66,31 +66,31 @@ class SmallRow(Section):
 
 
 class Small(Section):
-    """`[table.small]`: what `hyperproto reproduce TABLE --budget small` trains, and what it measures besides."""
+    """`[table.small]`: rows that `hyperproto reproduce TABLE --budget small` trains, and additional columns."""
 
     rows: list[SmallRow] = Field(min_length=1)
-    columns: list[Column] = Field(default_factory=list)  # beside the table's: other data
-    episodes: Annotated[int, Field(ge=2)] | None = None  # a column; None: as many as the table says
+    columns: list[Column] = Field(default_factory=list)  # in addition to the table's
+    episodes: Annotated[int, Field(ge=2)] | None = None  # per column; None: the table's value
     notes: list[str] = Field(default_factory=list)
 
 
 class PaperTable(Section):
-    """`[table]` with its published rows, in the paper's order."""
+    """`[table]` with its published rows, in the order of the paper."""
 
     name: str
     title: str
     notes: list[str] = Field(default_factory=list)
-    metric: Literal["accuracy", "f1"] = "accuracy"  # f1: of exact spans, counted as the Few-NERD toolkit does
-    episodes: int = Field(ge=2)  # one has no interval
+    metric: Literal["accuracy", "f1"] = "accuracy"  # f1 of exact spans, counted as in the Few-NERD toolkit
+    episodes: int = Field(ge=2)  # an interval needs two
     query: PositiveInt
     seed: int = Field(default=0, ge=0, lt=2**63)
     columns: list[Column] = Field(min_length=1)
-    averages: list[Average] = Field(default_factory=list)  # columns that follow
+    averages: list[Average] = Field(default_factory=list)  # additional columns
     published: list[Published] = Field(min_length=1)
     small: Small | None = None
 
     def row_of(self, paper: Paper) -> Published:
-        """Find the row that a recipe says it reproduces, and make sure that the table has the columns it names."""
+        """Return the row that a recipe reproduces; raise a ConfigError if the table lacks the row or its columns."""
         rows = {(row.method, row.backbone): row for row in self.published}
         if (paper.method, paper.backbone) not in rows:
             known = [f"{method}, {backbone}" for method, backbone in rows]
@@ -102,17 +102,17 @@ class PaperTable(Section):
         return rows[paper.method, paper.backbone]
 
     def columns_of(self, paper: Paper) -> list[Column]:
-        """Return the columns that a recipe is about."""
+        """Return the columns that a recipe reproduces."""
         return [column for column in self.columns if paper.columns is None or column.name in paper.columns]
 
 
 def table_name(name: str) -> str:
-    """Return the name that recipes know a table by: that of its file."""
+    """Return the name of a table, which is that of its file."""
     return Path(name).stem if name.endswith(".toml") else name
 
 
 def builtin_tables() -> list[str]:
-    """Name the tables that come with the package."""
+    """Return the names of the tables in the package."""
     return [name for name in builtin_recipes() if "table" in read_toml(name)]
 
 
@@ -122,7 +122,7 @@ def read_table(name: str) -> PaperTable:
         raise ConfigError(f"{unknown_name('table', name, builtin_tables())}. Your own: a path that ends in .toml")
     raw = read_toml(name)
     if not isinstance(raw.get("table"), dict):
-        raise ConfigError(f"{name} has no [table]. Those that come with the package: {', '.join(builtin_tables())}")
+        raise ConfigError(f"{name} has no [table]; tables in the package: {', '.join(builtin_tables())}")
     try:
         own = {"published": raw["published"]} if "published" in raw else {}
         table = PaperTable.model_validate({**raw["table"], **own, "name": table_name(name)})
@@ -137,7 +137,7 @@ def read_table(name: str) -> PaperTable:
 
 
 def recipes_of(name: str) -> dict[str, Paper]:
-    """Name every recipe that reproduces a row of a table: those of the package, and those of the table's own file."""
+    """Return all recipes that reproduce a row of a table, from the package and from the table's file."""
     files = [*builtin_recipes(), *([name] if name.endswith(".toml") else [])]
     found = {}
     for file in files:
@@ -152,7 +152,7 @@ def recipes_of(name: str) -> dict[str, Paper]:
 
 
 def _contradictions(table: PaperTable) -> list[str]:
-    """Find names that are given twice, and numbers of columns that there are not."""
+    """Describe duplicate names, and numbers of columns that do not exist."""
     own = [column.name for column in table.columns]
     small = table.small.columns if table.small is not None else []
     names = own + [column.name for column in small] + [average.name for average in table.averages]

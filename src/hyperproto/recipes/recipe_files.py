@@ -1,4 +1,4 @@
-"""Recipe files: TOML with a common part and, for a table of the paper, one `[[row]]` per row that changes it."""
+"""Recipe files: TOML with a common part and optional rows `[[row]]` that change it."""
 
 import json
 import re
@@ -12,17 +12,17 @@ from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.files import DEEPEST, is_deep, read_utf8
 from hyperproto.recipes.schema import DRAWS
 
-TABLE_KEYS = ("table", "published")  # what a file says of a table of the paper; no part of a recipe
+TABLE_KEYS = ("table", "published")  # keys that describe a table of the paper, not a recipe
 
 
 def builtin_recipes() -> list[str]:
-    """Name the recipes that come with the package."""
+    """Return the names of the recipes in the package."""
     files = resources.files("hyperproto.recipes").iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def read_text(name: str) -> str:
-    """Return a recipe file as it stands: a built-in name, or a path that ends in .toml."""
+    """Return the text of a recipe file: a built-in name, or a path that ends in .toml."""
     if name.endswith(".toml"):
         return read_utf8(name, error=ConfigError)
     if name not in builtin_recipes():
@@ -31,10 +31,10 @@ def read_text(name: str) -> str:
 
 
 def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]:
-    """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`; nothing is checked yet.
+    """Read `NAME` or `NAME:ROW` and apply overrides `section.key=value`, without validation.
 
-    `encoder.name=NEW` changes the name and keeps the section's other options, which the new encoder must have;
-    `encoder={name="NEW"}` starts the section anew, also where the name is the old one: a table replaces a table.
+    `encoder.name=NEW` changes the name and keeps the section's other options, which the new encoder must accept;
+    `encoder={name="NEW"}` replaces the whole section.
     """
     file_name, _, row_name = name.partition(":")
     rows = read_rows(file_name)
@@ -51,17 +51,17 @@ def read_recipe(name: str, overrides: list[str] | None = None) -> dict[str, Any]
 
 
 def run_name(recipe: str) -> str:
-    """Name the folder of a recipe's run: NAME or NAME-ROW, without the path of a file."""
+    """Return the folder name of a recipe's run: NAME or NAME-ROW, without the path of a file."""
     file_name, _, row = recipe.partition(":")
     return "-".join([Path(file_name).stem if file_name.endswith(".toml") else file_name, *([row] if row else [])])
 
 
 def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
-    """Read every row of a recipe file; a file without rows is one row of its own name, unless it is all table."""
+    """Read every row of a recipe file; a file without rows is one row of its own name, unless it has only a table."""
     common = read_toml(file_name)
     rows = common.pop("row", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ConfigError(f"{file_name}: row is no list of tables; begin each row with [[row]]")
+        raise ConfigError(f"{file_name}: row is not a list of tables; begin each row with [[row]]")
     is_table = [common.pop(key, None) is not None for key in TABLE_KEYS]
     stem = Path(file_name).stem
     if not rows:
@@ -77,12 +77,12 @@ def read_rows(file_name: str) -> dict[str, dict[str, Any]]:
 
 
 def _without_other_draws(common: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Drop the file's [episodes] where a row has [batches] or [pairs] in their place."""
+    """Drop the file's [episodes] if a row has [batches] or [pairs]."""
     return {key: value for key, value in common.items() if key not in DRAWS or key in row or not {*row} & {*DRAWS}}
 
 
 def read_toml(file_name: str) -> dict[str, Any]:
-    """Read a recipe file whole; nothing is checked yet."""
+    """Read a recipe file without validation."""
     try:
         return _parse(read_text(file_name), file_name)
     except tomllib.TOMLDecodeError as error:
@@ -90,9 +90,9 @@ def read_toml(file_name: str) -> dict[str, Any]:
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
-    """Parse TOML; `where` names what is well-formed and yet no recipe."""
+    """Parse TOML; `where` names the source in errors."""
     try:
-        # of a.a.a.a ... tomllib makes lists that take memory as the square of the keys
+        # tomllib needs memory quadratic in the number of keys of a.a.a.a ...
         if any(part.count(".") > DEEPEST for part in re.split(r"[=,{}\n]", text)):
             raise RecursionError
         content = tomllib.loads(text)
@@ -101,14 +101,14 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise ConfigError(f"{where}: tables or lists nested more than {DEEPEST} deep; no recipe is") from None
+        raise ConfigError(f"{where}: tables or lists nested more than {DEEPEST} deep; flatten them") from None
     except ValueError:  # Python's limit
-        raise ConfigError(f"{where}: a whole number of thousands of digits; no setting is so large") from None
+        raise ConfigError(f"{where}: a whole number of thousands of digits; write a smaller one") from None
     return content
 
 
 def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Lay `change` over `base`, table by table; a table that names something else replaces the old one whole."""
+    """Merge `change` into `base`, table by table; a table with another `name` replaces the old one."""
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
@@ -118,7 +118,7 @@ def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_values(overrides: list[str]) -> dict[str, Any]:
-    """Read `key=value` settings into a (nested) table; a value is TOML, or, where it is not, a string."""
+    """Parse `key=value` settings into a nested table; a value that is not TOML is a string."""
     table: dict[str, Any] = {}
     for override in overrides:
         table = _overridden(table, *_parsed(override))
@@ -126,15 +126,16 @@ def parse_values(overrides: list[str]) -> dict[str, Any]:
 
 
 def cost_minutes(words: str) -> int | None:
-    """Minutes of CPU in the words of a recipe's cost, all stages together, the larger of a range; None: for a GPU, or
-    it does not say.
+    """Return the CPU minutes stated in a recipe's `cost`: the sum over stages, the upper end of a range.
+
+    Return None if it is for a GPU or states no time.
     """
     stages = re.findall(r"(?:\d+ to )?(\d+) minutes?", words.replace("a minute", "1 minute"))
     return None if "GPU" in words or not stages else sum(map(int, stages))
 
 
 def toml_value(value: Any) -> str:
-    """Write a value as TOML, as it stands behind `section.key=`."""
+    """Return a value as TOML, as written after `section.key=`."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {toml_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -143,7 +144,7 @@ def toml_value(value: Any) -> str:
 
 
 def override_texts(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
-    """Return settings as the command line writes them: `KEY=VALUE` with a TOML value."""
+    """Return settings in the form of the command line: `KEY=VALUE` with a TOML value."""
     if isinstance(overrides, Mapping):
         return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
     return list(overrides)
@@ -155,7 +156,7 @@ def _parsed(override: str) -> tuple[list[str], Any]:
         raise ConfigError(f"{override!r}: write section.key=value, for example training.steps=500")
     keys = path.strip().split(".")
     if len(keys) > DEEPEST:
-        raise ConfigError(f"{override[:40]!r} ...: {len(keys)} keys, one below the other; no recipe is so deep")
+        raise ConfigError(f"{override[:40]!r} ...: {len(keys)} nested keys; a recipe has no section that deep")
     try:
         value = _parse(f"value = {text}", override if len(override) < 80 else f"{override[:80]} ...")["value"]
     except tomllib.TOMLDecodeError:
@@ -164,7 +165,7 @@ def _parsed(override: str) -> tuple[list[str], Any]:
 
 
 def _overridden(table: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    """Put a value in its place; what stands beside it stays, and what was in its place goes."""
+    """Return a copy of a nested table with one value replaced."""
     key, *rest = path
     old = table.get(key)
     if rest:

@@ -9,31 +9,31 @@ from hyperproto.errors import ConfigError, unknown_name
 from hyperproto.options import SamplerOptions, declared
 from hyperproto.registry import Transform
 
-WORDS = ("name", "description", "cost", "expected", "paper")  # of a recipe: they say what a run is, and change nothing
+WORDS = ("name", "description", "cost", "expected", "paper")  # keys of a recipe that only describe a run
 
-DRAWS = ("episodes", "batches", "pairs")  # what a step draws; a recipe has one of them
+DRAWS = ("episodes", "batches", "pairs")  # sections that define a training step; a recipe has one of them
 
 PositiveInt = Annotated[int, Field(gt=0, lt=2**31)]
 NonNegativeInt = Annotated[int, Field(ge=0, lt=2**31)]
-Shot = NonNegativeInt | list[NonNegativeInt]  # 0: stored centres need no support in training
+Shot = NonNegativeInt | list[NonNegativeInt]  # 0: no support, as stored centres need none in training
 SomeShot = PositiveInt | list[PositiveInt]
 
 
 class Section(BaseModel):
-    """A table of TOML: no key but its own, no value of another type."""
+    """A table of TOML, strict: unknown keys and values of other types are errors."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class _Named(BaseModel):
-    """A name from a registry, and that entry's own options, which the registry checks."""
+    """A name of a registry, with options that the registry checks."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
     name: str
 
     @property
     def options(self) -> dict[str, Any]:
-        """Everything but the name."""
+        """Return all options except the name."""
         return dict(self.__pydantic_extra__ or {})
 
 
@@ -53,18 +53,17 @@ _SamplerFields: Any = create_model("_SamplerFields", __base__=Section, **_SAMPLE
 
 
 class Sampled(_SamplerFields):  # type: ignore[misc] # its fields are those of `SamplerOptions`
-    """Settings of a sampler that a recipe may have besides way, shot and query; see `options.SamplerOptions`."""
+    """Sampler options of a recipe besides way, shot and query; see `options.SamplerOptions`."""
 
     def sampler_options(self) -> dict[str, Any]:
-        """Return them as arguments of `make_sampler`."""
+        """Return the options as arguments of `make_sampler`."""
         return {name: getattr(self, name) for name in _SAMPLER_FIELDS}
 
 
 class Episodes(Sampled):
-    """`[episodes]`: the training episodes; `batch` of them make one step. `way = "all"` draws every training class.
+    """`[episodes]`: training episodes, `batch` of them in a step. `way = "all"` draws every training class.
 
-    Each support example is replaced with the probability `noise_rate` by one of a class outside the episode. With
-    `most_shots` every class of every episode has a number of examples of its own, from `shot` to `most_shots`.
+    See `EpisodeSampler` for `noise_rate` and `most_shots`.
     """
 
     way: PositiveInt | Literal["all"]
@@ -76,10 +75,10 @@ class Episodes(Sampled):
 
 
 class Unlabelled(Section):
-    """`[unlabelled]`: items without labels that a step sees beside its episodes, of another data set or split.
+    """`[unlabelled]`: unlabelled items of another data set or split that a step uses besides its episodes.
 
-    `number` of them are drawn for each episode, each at most once a step; None: as many as the episode's support has,
-    but no more than `most` a step.
+    `number` of them are drawn for each episode, each at most once a step. None: as many as the episode's support, at
+    most `most` a step.
     """
 
     data: str
@@ -89,24 +88,24 @@ class Unlabelled(Section):
 
 
 class Batches(Section):
-    """`[batches]`, in place of `[episodes]`: items of all classes, for whole-classification (pre-training)."""
+    """`[batches]`, instead of `[episodes]`: items of all classes, for pre-training a classifier."""
 
     size: PositiveInt
 
 
 class Pairs(Section):
-    """`[pairs]`, in place of `[episodes]`: pairs of sentences, and whether they say the same (pre-training).
+    """`[pairs]`, instead of `[episodes]`: positive and negative pairs of sentences, for pre-training.
 
-    They do where head and tail have the same identities, or where the sentences have the same label; see `PairSampler`.
+    A pair is positive if head and tail have the same ids, or if the labels are equal; see `PairSampler`.
     """
 
     size: PositiveInt = 16
     source: Literal["identities", "labels"] = "identities"
-    blanks: float = Field(default=0.7, ge=0, le=1)  # how likely each entity is replaced by a blank
+    blanks: float = Field(default=0.7, ge=0, le=1)  # probability of replacing an entity by a blank
 
 
 class Augmentation(Section):
-    """`[augmentation]` of training images: pixels of padding for a random crop, mirror images, colour jitter."""
+    """`[augmentation]` of training images: padding in pixels for random crops, flips, colour jitter."""
 
     crop: int = Field(default=0, ge=0)
     flip: bool = False
@@ -114,12 +113,12 @@ class Augmentation(Section):
 
     @property
     def varies(self) -> bool:
-        """Whether it does anything: rows of a frozen encoder switch off what their file says."""
+        """True if any augmentation is on."""
         return bool(self.crop or self.flip or self.jitter)
 
 
 class Clipping(Section):
-    """Limits on gradients: of the common norm of a section's parameters, of each coordinate, of each tensor's norm."""
+    """Gradient clipping: by the norm over a section's parameters, by coordinate, and by the norm of each tensor."""
 
     clip_norm: PositiveFloat | None = None
     clip_value: PositiveFloat | None = None
@@ -127,7 +126,7 @@ class Clipping(Section):
 
 
 class DecisionOptions(Section):
-    """`[decision]`: how labels follow from scores; what is left out is as the method has it. See `decisions`."""
+    """`[decision]`: rule from scores to labels; unset options have the method's defaults. See `decisions`."""
 
     path: bool | None = None
     tau: float | None = None
@@ -136,16 +135,16 @@ class DecisionOptions(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was said."""
+        """Return the options that were set explicitly."""
         return {name: value for name, value in self if value is not None}
 
 
 class Names(Section):
-    """`[names]`: which text a class has, and what reads it.
+    """`[names]`: texts of classes, and the encoder that reads them.
 
-    `source` is "labels" (in words), "descriptions" (of Wikidata's relations) or a file .json, `{class: text}`.
-    `encoder` is a sentence encoder, frozen, such as "minilm", or "glove", the mean of word vectors; "same" is the
-    encoder that is trained, with gradients.
+    `source` is "labels" (in words), "descriptions" (of Wikidata's relations) or a JSON file `{class: text}`. `encoder`
+    is a frozen sentence encoder such as "minilm" or "glove" (mean word vectors); "same" is the trained encoder, with
+    gradients.
     """
 
     source: str = "labels"
@@ -158,9 +157,9 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class Optim(Clipping):
     """`[optim.encoder]`, `[optim.radius]`: an optimiser and its learning rate.
 
-    `scheduled` says whether warm-up and schedule scale the rate: by default those of the encoder's sections, not those
-    of a method's own (the paper's optimiser of the radius is independent). `dense` is for tables: plain Adam, under
-    which rows that a step did not draw go on moving by momentum. `betas` are Adam's decay rates of the two moments.
+    `scheduled`: whether warm-up and schedule scale the rate; by default for sections of the encoder, but not of the
+    method (the paper's optimiser of the radius is independent). `dense`: use plain Adam for a table, in which momentum
+    also moves rows that a step did not draw. `betas`: Adam's decay rates of the two moments.
     """
 
     name: Literal["sgd", "adam", "adamw"] = "adam"
@@ -173,10 +172,10 @@ class Optim(Clipping):
 
 
 class Training(Section):
-    """`[training]`: how long, how the learning rate moves, how often to look.
+    """`[training]`: number of steps, learning-rate schedule, intervals of validation and logging.
 
-    `precision = "bfloat16"` computes the encoder's products in training with 8 bits in place of 24, which is faster on
-    processors that have such instructions. Weights, losses and evaluation stay as they are.
+    `precision = "bfloat16"` computes the encoder's matrix products in training with 8 bits instead of 24, which is
+    faster on processors with such instructions. Weights, losses and evaluation are unaffected.
     """
 
     steps: PositiveInt
@@ -194,43 +193,43 @@ class Training(Section):
 
 
 class Validation(Sampled):
-    """`[validation]`: the episodes that choose the best checkpoint; never those that are reported."""
+    """`[validation]`: episodes that select the best checkpoint; never those of reported results."""
 
-    spec: str | None = None  # of the data; None: those of training
+    spec: str | None = None  # data spec; None: that of training
     split: str = "val"
     way: PositiveInt = 5
     shot: SomeShot = 5
     query: PositiveInt = 15
-    episodes: int = Field(default=200, ge=2)  # one has no interval
+    episodes: int = Field(default=200, ge=2)  # an interval needs two
     seed: int = Field(default=1, ge=0, lt=2**63)
 
 
 class Paper(Section):
-    """`[paper]`: the published row that a run reproduces, in full or in small (`note` says how small)."""
+    """`[paper]`: the published row that a run reproduces, in full or at a smaller scale (see `note`)."""
 
     table: str  # a recipe file with a [table]: table3
     method: str
     backbone: str
     columns: list[str] | None = None  # of the table; None: all
-    episodes: Annotated[int, Field(ge=2)] | None = None  # of the table's, the first so many: a costly method; None: all
+    episodes: Annotated[int, Field(ge=2)] | None = None  # use only the first episodes, for a costly method; None: all
     note: str = ""
 
 
 class Start(Section):
-    """`[start]`: another recipe (trained first, beside this run) or the folder of a run, and what is taken from it.
+    """`[start]`: another recipe (trained first, beside this run) or the folder of a run, whose encoder is copied.
 
-    Its encoder is; `heads` names parts of its method that are, too (the first words of their parameters' names).
+    `heads` names parts of its method to copy as well (prefixes of parameter names).
     """
 
     recipe: str
-    weights: Literal["best", "last"] = "best"  # the best by validation, or those of its last step
+    weights: Literal["best", "last"] = "best"  # best by validation, or of the last step
     heads: list[str] = Field(default_factory=list)
 
 
 class Recipe(Section):
-    """One training run. `cost` and `expected` say, in words, what it takes and the number it should reach.
+    """A training run. `cost` and `expected` describe its time and its expected result.
 
-    `start` names what the encoder starts from, a recipe or the folder of a run; `Start` says more than a name.
+    `start` is the recipe or the folder of a run whose encoder is copied, as a name or in full (`Start`).
     """
 
     name: str
@@ -256,31 +255,31 @@ class Recipe(Section):
 
     @property
     def stage_before(self) -> Start | None:
-        """What the run starts from, in full."""
-        if isinstance(self.start, str):  # an empty name is none: `-o start=''` takes a recipe's start away
+        """Start of the run in full, or None."""
+        if isinstance(self.start, str):  # `-o start=''` removes a recipe's start
             return Start(recipe=self.start) if self.start else None
         return self.start
 
     @property
     def validation_spec(self) -> str:
-        """The data set that validation episodes are drawn from."""
+        """Data spec of the validation episodes."""
         return self.validation.spec or self.data.spec
 
     def optimiser(self, name: str) -> Optim:
-        """Return the section `[optim.NAME]`; an encoder's table without one learns as the encoder does."""
+        """Return the section `[optim.NAME]`; for an encoder's table without one, that of the encoder."""
         if name in self.optim:
             return self.optim[name]
         return self.optim["encoder"].model_copy(update={"momentum": 0.0, "weight_decay": 0.0})
 
     def clipping(self, name: str) -> Clipping:
-        """Return the limits on the gradients of a section; `training.clip_norm` is the encoder's."""
+        """Return the gradient clipping of a section; `training.clip_norm` applies to the encoder."""
         own = self.optim.get(name) or Clipping()
         limited = own.clip_norm is not None or name != "encoder"
         return own if limited else own.model_copy(update={"clip_norm": self.training.clip_norm})
 
 
 def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = None) -> Recipe:
-    """Check a recipe, or raise one ConfigError that holds every problem."""
+    """Validate a recipe; raise one ConfigError that lists every problem."""
     problems = list(more_problems or [])
     given = [f"[{key}]" for key in DRAWS if raw.get(key) is not None]
     if len(given) != 1:
@@ -298,13 +297,13 @@ def parse(raw: dict[str, Any], where: str, more_problems: list[str] | None = Non
 
 
 def found_problems(where: str, problems: list[str]) -> ConfigError:
-    """Make one error of all that is wrong."""
+    """Return one error that lists all problems."""
     return ConfigError(f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"- {problem}" for problem in problems))
 
 
 def problems_in_words(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Say where each mistake is, and what it is; `model` is what was to be made."""
-    places: dict[str, list[str]] = {}  # a value that fits no member of a union is one problem, not several
+    """Describe each validation error of `model` with its location."""
+    places: dict[str, list[str]] = {}  # errors of all members of a union are one problem
     for detail in error.errors():
         place, words = _in_words(detail, model)
         places.setdefault(place, []).append(words)
@@ -312,7 +311,7 @@ def problems_in_words(error: ValidationError, model: type[BaseModel]) -> list[st
 
 
 def _in_words(detail: Any, model: type[BaseModel]) -> tuple[str, str]:
-    """Where a mistake is, and what it is."""
+    """Return the location and the description of an error."""
     path = [str(part) for part in detail["loc"] if not _is_member(str(part))]
     dotted = ".".join(path)
     if detail["type"] == "extra_forbidden":
@@ -323,12 +322,12 @@ def _in_words(detail: Any, model: type[BaseModel]) -> tuple[str, str]:
 
 
 def _is_member(part: str) -> bool:
-    """Whether a part of a path names a member of a union: `constrained-int`, `list[int]`, `literal['all']`, `Start`."""
+    """Return True if a part of a path names a member of a union, such as `constrained-int`, `list[int]`, `Start`."""
     return part.rstrip("]").endswith("int") or part.startswith("literal[") or part in ("str", Start.__name__)
 
 
 def _keys_at(path: list[str], model: type[BaseModel]) -> list[str]:
-    """Name the keys of the section at `path`; a part that is no field is a place in a list, or a key of a dict."""
+    """Return the keys of the section at `path`; parts that are not fields are list indices or dict keys."""
     for part in path:
         if part in model.model_fields:
             model = next(_models_in(model.model_fields[part].annotation), model)
@@ -336,7 +335,7 @@ def _keys_at(path: list[str], model: type[BaseModel]) -> list[str]:
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Find the sections in `Section`, `Section | None`, `list[Section]` and `dict[str, Section]`."""
+    """Yield the sections in `Section`, `Section | None`, `list[Section]` and `dict[str, Section]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
