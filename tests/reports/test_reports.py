@@ -79,7 +79,7 @@ def test_the_page_is_self_contained_and_escapes(tmp_path: Path) -> None:
         "&lt;row&gt;",
         "<details><summary>more &lt;numbers&gt;</summary>",
         '<td class="strong">1 ± 2</td></tr></table></div></details>',
-        "<pre>a = &#x27;&lt;b&gt;&#x27;\n\nc = 1</pre>",
+        "<pre>a = &#39;&lt;b&gt;&#39;\n\nc = 1</pre>",
         'colspan="2"',
         "data:image/png;base64,cG5n",
     ):

@@ -35,10 +35,10 @@ def test_command_and_settings_stand_on_the_page(vectors_file: Path, tmp_path: Pa
     run = train(recipe, tmp_path / "run")
     write_run_page(run, recipe, "hyperproto train mine.toml --out run -o 'training.seed=7'")
     html = (tmp_path / "run" / "report.html").read_text()
-    assert "<code>hyperproto train mine.toml --out run -o &#x27;training.seed=7&#x27;</code>" in html
+    assert "<code>hyperproto train mine.toml --out run -o &#39;training.seed=7&#39;</code>" in html
     settings = html.partition("<pre>")[2].partition("</pre>")[0]
     assert "seed = 7" in settings
-    assert "[optim.radius]\nname = &quot;adam&quot;\nlr = 1.0" in settings
+    assert "[optim.radius]\nname = &#34;adam&#34;\nlr = 1.0" in settings
     assert "shape = [" in settings  # what follows from the data
     assert run.read_config()["data_digest"] in html
     assert html.count("<img") == 2

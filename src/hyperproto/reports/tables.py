@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -177,6 +176,10 @@ class Number:
             return words
         return f"{words} ({self.parts[0]:.2f} / {self.parts[1]:.2f})"
 
+    def lines(self) -> list[str]:
+        """Return the text in lines: the mean, then what belongs to it."""
+        return self.text().replace(", sd", "\nsd").replace(" (", "\n(").split("\n")
+
     def columns(self) -> dict[str, float | None]:
         """Its parts by the words that follow a column's name in CSV."""
         precision, recall = self.parts or (None, None)
@@ -329,71 +332,14 @@ def _part(cell: Cell, part: str) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-_SORTING = """
-<style>
-table.sheet th button { all: unset; cursor: pointer; font-weight: 600; }
-table.sheet th button:focus-visible { outline: 2px solid #3b6fb6; }
-table.sheet th[aria-sort=ascending] button::after { content: " \\25B2"; }
-table.sheet th[aria-sort=descending] button::after { content: " \\25BC"; }
-table.sheet .words { text-align: left; white-space: normal; min-width: 9rem; }
-table.sheet td.again { color: #9aa3af; white-space: nowrap; }
-table.sheet td.again { max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }
-body { max-width: 100rem; }
-table.sheet tr.strong td { font-weight: 700; background: #f2f5f9; }
-</style>
-<script>
-addEventListener("DOMContentLoaded", () => document.querySelectorAll("table.sheet").forEach(table => {
-  const body = table.tBodies[0], first = [...body.rows], heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, place) => head.querySelector("button").addEventListener("click", () => {
-    const words = head.classList.contains("words");
-    const orders = words ? ["ascending", "descending", "none"] : ["descending", "ascending", "none"];
-    const order = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % 3];
-    heads.forEach(other => other.setAttribute("aria-sort", other === head ? order : "none"));
-    const key = row => row.cells[place].dataset.value ?? row.cells[place].textContent;
-    const rows = [...first];
-    if (order !== "none") rows.sort((a, b) => {
-      const [x, y] = [key(a), key(b)], sign = order === "ascending" ? 1 : -1;
-      if (x === "" || y === "") return (x === "") - (y === "");
-      return sign * (words ? x.localeCompare(y) : x - y);
-    });
-    body.append(...rows);
-  }));
-}));
-</script>
-"""
-
-
-def sortable_table(sheet: Sheet) -> str:
-    """The table in HTML with the script and the style that sort it: a click on a head, again the other way, again as
-    it was. Cells without a number come last.
-    """
-    heads = "".join(
-        f'<th{" class=words" if place < sheet.labels else ""} aria-sort="none"><button>{escape(name)}</button></th>'
-        for place, name in enumerate(sheet.head)
-    )
-    rows = []
-    for row, cells in zip(sheet.rows, sheet.labelled(), strict=True):
-        again = ["again" if not place and cells[0] and not row.cells[0] else "" for place in range(len(cells))]
-        own = "".join(_html_cell(cell, place < sheet.labels, again[place]) for place, cell in enumerate(cells))
-        rows.append(f"<tr{' class=strong' if row.strong else ''}>{own}</tr>")
-    body = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'{_SORTING}<div class="scroll"><table class="sheet">{body}</table></div>'
-
-
-def _html_cell(cell: Cell, words: bool, again: str) -> str:
-    if isinstance(cell, Number):
-        parts = escape(cell.text()).replace(", sd", "<br>sd").replace(" (", "<br>(")
-        return f'<td data-value="{cell.mean}">{parts}</td>'
-    kind = (
-        f' class="words {again}" title="{escape(cell, quote=True)}"' if words else ' data-value=""'
-    )  # words among numbers are not sorted by
-    return f"<td{kind}>{escape(cell)}</td>"
-
-
 def html(sheet: Sheet) -> str:
-    """A page that needs nothing else: no other file, no network."""
+    """Write a page that needs no other file and no network; cells without a number are sorted last."""
     page = Page(sheet.title, "Click a column's head to sort by it.")
-    page.part(sortable_table(sheet))
+    rows = [
+        (row.strong, bool(cells[0]) and not row.cells[0], cells)
+        for row, cells in zip(sheet.rows, sheet.labelled(), strict=True)
+    ]
+    page.add("sheet", sheet.head, sheet.labels, rows)
     for words in sheet.notes:
         page.note(words)
     return page.html()
