@@ -26,10 +26,10 @@ _swept: set[Path] = set()  # folders, once in a process
 
 def cache_dir() -> Path:
     """Return the folder for what can be made again: $HYPERPROTO_CACHE, or `hyperproto` in the user's cache folder."""
-    if own := os.environ.get("HYPERPROTO_CACHE"):
-        return Path(own).expanduser()
-    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(shared).expanduser() / "hyperproto"
+    from platformdirs import user_cache_path
+
+    own = os.environ.get("HYPERPROTO_CACHE")
+    return Path(own or user_cache_path("hyperproto", appauthor=False)).expanduser()
 
 
 MOST_BYTES = "HYPERPROTO_MAX_BYTES"
