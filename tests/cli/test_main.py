@@ -57,13 +57,13 @@ def ended(
     [
         (
             TypeError("an odd\nthing"),
-            "something happened that nobody foresaw (TypeError: an odd thing). This is a defect of hyperproto: please "
-            "report it with the command, hyperproto methods list, and with what it prints when --debug is added",
+            "unexpected error (TypeError: an odd thing). This is a defect of hyperproto: please "
+            "report it with the command, hyperproto methods list, and with the traceback that it prints when",
         ),
-        (KeyError(), "something happened that nobody foresaw (KeyError). This is a defect"),
+        (KeyError(), "unexpected error (KeyError). This is a defect"),
         (
             ModuleNotFoundError("No module named 'x'", name="x"),
-            "something happened that nobody foresaw (ModuleNotFoundE",
+            "unexpected error (ModuleNotFoundE",
         ),
         (ModuleNotFoundError(name="torch.nn"), "this command needs torch.nn, which is not installed: pip install"),
         (
@@ -71,13 +71,13 @@ def ended(
             "there is not enough memory for this (Unable to allocate 7 TiB); work",
         ),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9"), "there is not enough memory for this (Default"),
-        (RecursionError("deep"), "something is nested too deep (deep); look for thousands of brackets"),
+        (RecursionError("deep"), "a value is nested too deep (deep); look for thousands of brackets"),
         (
             OSError(errno.ENOSPC, "No space left on device", "a.json"),
             "a.json: No space left on device; make room there",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "a.json"), "a.json: Permission denied; check your rights"),
-        (EOFError("cut"), "a file ended too early (cut); is it whole? --debug shows which one"),
+        (EOFError("cut"), "a file ended too early (cut); it may be cut: --debug shows which one"),
     ],
 )
 def test_whatever_happens_is_one_paragraph(

@@ -34,7 +34,7 @@ class Command:
 
 
 TRACEBACK = "Traceback (most recent call last)"
-UNFORESEEN = "something happened that nobody foresaw"  # the command line's words for an exception of any other kind
+UNFORESEEN = "error: unexpected error ("  # the command line's words for an exception of any other kind
 
 Writer = Callable[[Random, Path, Samples], Command]
 COMMANDS: dict[str, tuple[Writer, int]] = {}

@@ -1,9 +1,15 @@
-"""The command line: thin. Here is its outermost frame: how it ends, however it ends.
+"""Entry point of the command line: signals, errors and exit codes.
 
-Exit codes: 0; 1 for a mistake that the user can mend, and for a defect of ours; 2 for wrong usage; 130 for Ctrl-C;
-141 where whoever reads the output has closed it (`| head`); 143 for SIGTERM, which cleans up as Ctrl-C does. This file
-imports next to nothing, so that from its first line on Ctrl-C is quiet; the commands and all they need are imported
-inside `main`.
+| exit code | cause |
+| --- | --- |
+| 0 | success |
+| 1 | an error that the user can fix, or a defect of hyperproto |
+| 2 | wrong usage |
+| 130 | Ctrl-C |
+| 141 | the reader of the output closed it (`| head`) |
+| 143 | SIGTERM, which cleans up as Ctrl-C does |
+
+The commands are imported inside `main`, so that Ctrl-C is quiet from the first line on.
 """
 
 import sys
@@ -14,8 +20,8 @@ if TYPE_CHECKING:
 
     from hyperproto.cli.commands import app as app
 
-INTERRUPTED, CLOSED_PIPE, TERMINATED = 130, 141, 143  # as a shell counts them: 128 and the number of the signal
-LONGEST = 500  # characters of a message that we have not written
+INTERRUPTED, CLOSED_PIPE, TERMINATED = 130, 141, 143  # 128 plus the number of the signal, as in a shell
+LONGEST = 500  # characters of a message from another library
 
 EXTRAS = {
     "torch": "train", "PIL": "images", "pooch": "images", "requests": "images",
@@ -32,7 +38,7 @@ def __getattr__(name: str) -> "Any":
 
 
 def main() -> None:
-    """Run the command line; print an error as one paragraph, without a traceback (`--debug` shows it)."""
+    """Run the command line; print an error as one paragraph, with a traceback only under `--debug`."""
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
@@ -51,10 +57,10 @@ def main() -> None:
 
 
 class _CtrlC:
-    """Notes Ctrl-C, so that it is known for what it is also where it comes out as another error.
+    """Handlers of Ctrl-C and SIGTERM that remember the signal even where another error hides it.
 
-    An import that is interrupted may end in an ImportError; in a callback the interruption is printed and lost, unless
-    it is sent again.
+    An interrupted import may end in an ImportError. In a callback an interruption is printed and lost, unless the
+    signal is sent again.
     """
 
     def __enter__(self) -> "_CtrlC":
@@ -66,7 +72,7 @@ class _CtrlC:
         self._hook = sys.unraisablehook
         try:
             self._watches = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            if self._watches:  # else it is ignored, as in the background of a shell, or someone else's
+            if self._watches:  # else ignored, as in the background of a shell, or handled elsewhere
                 signal.signal(signal.SIGINT, self._note)
             self._ends = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
             if self._ends:  # the default would leave drafts of files behind
@@ -81,7 +87,7 @@ class _CtrlC:
         sys.unraisablehook = self._hook
 
     def end_at_once(self) -> None:
-        """From now on there is nothing to clean up: Ctrl-C ends the process, which says nothing."""
+        """Let signals end the process silently from now on, as there is nothing left to clean up."""
         import signal
 
         if self._watches:
@@ -112,20 +118,20 @@ class _CtrlC:
 
 
 def _run() -> int:
-    """Run the command; what it has to say is said when this returns."""
-    _mend_streams()
+    """Run the command, flush its output and return the exit code."""
+    _prepare_streams()
     import warnings
 
     from hyperproto.allocator import keep_large_blocks
     from hyperproto.cli.commands import app
 
     keep_large_blocks()
-    warnings.showwarning = _warn  # type: ignore[assignment] # where it comes from is of no use here
+    warnings.showwarning = _warn  # type: ignore[assignment] # without the line of code
     try:
         app(prog_name="hyperproto")
     except SystemExit as end:
         cause = end.__context__
-        if isinstance(cause, OSError):  # typer has made an exit of it
+        if isinstance(cause, OSError):  # typer turns it into an exit
             raise cause from None
         sys.stdout.flush()
         return end.code if isinstance(end.code, int) else 0
@@ -133,19 +139,19 @@ def _run() -> int:
     return 0
 
 
-def _mend_streams() -> None:
+def _prepare_streams() -> None:
     """Escape characters that a terminal cannot show, and name standard output in its errors."""
-    from hyperproto.cli.streams import escaping, naming
+    from hyperproto.cli.terminal import escaping, naming
 
     sys.stdout = escaping(naming(sys.stdout, "standard output"))
     sys.stderr = escaping(sys.stderr)
 
 
 def _explain(error: BaseException) -> int:
-    """Say in a paragraph what happened; return the exit code."""
+    """Print an error as one paragraph; return the exit code."""
     from contextlib import suppress
 
-    from hyperproto.cli.streams import drop_unwritten
+    from hyperproto.cli.terminal import drop_unwritten
 
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
@@ -173,15 +179,14 @@ def _words(error: BaseException) -> str:
         why = f" ({message})" if message else ""
         return f"there is not enough memory for this{why}; work on less at a time (fewer rows, a smaller --batch)"
     if isinstance(error, RecursionError):
-        return f"something is nested too deep ({message}); look for thousands of brackets in a file or an option"
+        return f"a value is nested too deep ({message}); look for thousands of brackets in a file or an option"
     import shlex
 
     command = shlex.join(["hyperproto", *sys.argv[1:]])
     command = command if len(command) <= LONGEST else f"{command[:LONGEST]} ..."
     return (
-        f"something happened that nobody foresaw ({type(error).__name__}{': ' if message else ''}{message}). This is a "
-        f"defect of hyperproto: please report it with the command, {command}, and with what it prints when --debug is "
-        "added, the traceback"
+        f"unexpected error ({type(error).__name__}{': ' if message else ''}{message}). This is a defect of hyperproto: "
+        f"please report it with the command, {command}, and with the traceback that it prints when --debug is added"
     )
 
 

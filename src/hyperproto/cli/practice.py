@@ -8,8 +8,7 @@ import typer
 
 import hyperproto
 from hyperproto.cli.options import JsonFile, Trust
-from hyperproto.cli.streams import rows_output
-from hyperproto.cli.terminal import complain, echo, has_width, say, width, write_json
+from hyperproto.cli.terminal import complain, echo, has_width, rows_output, say, width, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier

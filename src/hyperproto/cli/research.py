@@ -8,8 +8,7 @@ from rich.text import Text
 
 import hyperproto
 from hyperproto.cli.options import Data, JsonFile, Overrides, Trust, Workers, check_one_source, with_options
-from hyperproto.cli.streams import rows_output
-from hyperproto.cli.terminal import as_result, complain, note, say, show, write_json
+from hyperproto.cli.terminal import as_result, complain, note, rows_output, say, show, write_json
 from hyperproto.files import atomic_write
 from hyperproto.options import CompareOptions, EvaluateOptions, SelectionOptions
 from hyperproto.progress import progress_bar
