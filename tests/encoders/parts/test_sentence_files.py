@@ -462,10 +462,11 @@ def test_a_classifier_of_version_01_reads_as_it_was_fitted(
     """It averaged every checkpoint, and said nothing of it."""
     folder = made(modes(cls_token=True), "Normalize", prompts=PROMPTS, settings={"max_seq_length": 60})
     model = FewShotTextClassifier(encoder=folder, pooling="plain", max_length=128).fit(MORE, LABELS)
-    parameters = model._parameters()
+    parameters = model.get_params(deep=False)
     older = {name: value for name, value in parameters.items() if name not in ("pooling", "prompt", "prompt_name")}
-    monkeypatch.setattr(FewShotTextClassifier, "_parameters", lambda self: older)
-    model.save(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(FewShotTextClassifier, "get_params", lambda self, deep=True: older)
+        model.save(tmp_path / "model")
     loaded = FewShotTextClassifier.load(tmp_path / "model")
     assert (loaded.pooling, loaded.max_length) == ("plain", 128)
     assert loaded.encoder_["options"] == {"model": folder, "max_length": 128}
