@@ -408,7 +408,7 @@ def test_folders_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DataError, match=r"listed.csv, line 3: 'image' is 'nowhere.png', where there is no file"):
         run("fit", listed, "--encoder", "efficientnet-lite0", "--out", "other")
     write_tree(tmp_path / "loose", {"a.png": b""})
-    with pytest.raises(DataError, match="loose: 1 images that lie in no folder; put the images of each class"):
+    with pytest.raises(DataError, match="loose: 1 images outside of folders; put the images of each class"):
         run("fit", "loose", "--out", "other")
 
 

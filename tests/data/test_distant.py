@@ -293,7 +293,7 @@ def test_nothing_left_says_why(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=words):
         labelled(tmp_path, numbered(2), "a\tr\tb\n")
-    with pytest.raises(DataError, match=r"of 1 relations with too few: 2\); .*; loosen --least, --without or"):
+    with pytest.raises(DataError, match=r"of 1 relations with too few: 2\); .*; relax --least, --without or"):
         labelled(tmp_path, numbered(2), "Q1\tr\tQ2\n", least=3)
     with pytest.raises(DataError, match=r"no instance is left \(it is empty\)"):
         labelled(tmp_path, [], "Q1\tr\tQ2\n")

@@ -98,7 +98,7 @@ def test_reversed_it_rises_over_the_first_steps_and_has_no_opponent() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match="adversary_weight -1 and ramp 500 must not be negative"):
         method_of(adversary_weight=-1)
-    with pytest.raises(ConfigError, match=r"learns from items without labels beside its episodes; add \[unlabelled\]"):
+    with pytest.raises(ConfigError, match=r"needs unlabelled items besides its episodes; add \[unlabelled\]"):
         method_of().loss(make_task())
 
 

@@ -1,4 +1,4 @@
-"""`cub`: Caltech-UCSD Birds 200-2011, 200 kinds of birds, split 100/50/50 as few-shot papers do."""
+"""`cub`: Caltech-UCSD Birds 200-2011, 200 species, split 100/50/50 as in few-shot papers."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from hyperproto.data.specs import data_folder, parse_argument
 from hyperproto.errors import DataError
 from hyperproto.files import decode_utf8, parse_json
 
-SUMMARY = "200 kinds of birds, 84 x 84, split 100/50/50 by class: cub[:PATH] (the official layout, or class folders)"
+SUMMARY = "200 species of birds, 84 x 84, split 100/50/50 by class: cub[:PATH] (the official layout, or class folders)"
 SPLITS = ("train", "val", "test")
 _CLASS = re.compile(r"\d{3}\.\w+")  # 004.Groove_billed_Ani
 _OF_FOUR = ("train", "val", "train", "test")  # Chen et al., "A Closer Look at Few-shot Classification", 2019

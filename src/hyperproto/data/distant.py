@@ -406,7 +406,7 @@ def _write(file: IO[bytes], chosen: dict[str, _Chosen], waiting: IO[bytes]) -> N
 
 def _nothing_left(sentences: Path, corpus: DistantCorpus) -> str:
     counts = "; ".join(f"{words.removeprefix('- ')}: {count:,}" for words, count in corpus.rows() if count)
-    advice = "loosen --least, --without or --without-relations, or --ambiguous keep"
+    advice = "relax --least, --without or --without-relations, or --ambiguous keep"
     if not corpus.pairs and not corpus.overlapping:
         advice = "check that both files use the same ids for entities"
     return f"{sentences}: no instance is left ({counts or 'it is empty'}); nothing is written; {advice}"

@@ -61,7 +61,7 @@ def _files(folder: Path, setting: str) -> dict[str, Path]:
                 if path.is_file():
                     files.setdefault(split, path)
     if not files:
-        other = "; setting=intra-style makes a stand-in from the INTER files" if setting == "intra" else ""
+        other = "; setting=intra-style makes a substitute from the INTER files" if setting == "intra" else ""
         raise DataError(
             f"fewnerd: no {setting}/train.txt, {setting}/dev.txt or {setting}/test.txt (or {setting}_train.txt, ...) "
             f"in {folder}; put the official files there, or name their folder: fewnerd:PATH{other}"

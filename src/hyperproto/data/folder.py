@@ -47,9 +47,9 @@ def files_by_class(tree: FileTree, name: str) -> dict[str, list[str]]:
     classes: dict[str, list[str]] = {}
     for file in image_names(tree):
         classes.setdefault(file.rpartition("/")[0], []).append(file)
-    loose = classes.pop("", [])
+    without_folder = classes.pop("", [])
     if not classes:
-        found = f"{len(loose)} images that lie in no folder" if loose else "no images"
+        found = f"{len(without_folder)} images outside of folders" if without_folder else "no images"
         raise DataError(f"{name}: {found}; put the images of each class into a folder of the class's name")
     return classes
 

@@ -95,7 +95,7 @@ class Method(nn.Module):
 
     @property
     def uses_evidence(self) -> frozenset[str]:
-        """What it can use at evaluation besides the support: "names" and "unlabelled" of the task."""
+        """Evidence that it can use at evaluation besides the support: "names" and "unlabelled" of the task."""
         return frozenset()
 
     def setup(self, pool: Pool, features: Features) -> None:

@@ -86,7 +86,7 @@ class ProtoADV(ProtoNet):
 def domain_batch(task: Task) -> tuple[Tensor, Tensor]:
     """Return M support vectors and M unlabelled ones, (2 M, D), and their domains, 0 or 1."""
     if task.unlabelled is None:
-        raise ConfigError("proto-adv learns from items without labels beside its episodes; add [unlabelled]")
+        raise ConfigError("proto-adv needs unlabelled items besides its episodes; add [unlabelled]")
     support, other = task.support[task.support_y >= 0], task.unlabelled.flatten(0, 1)  # (M, D) each
     size = min(len(support), len(other))
     if len(support) > size:

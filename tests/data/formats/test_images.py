@@ -273,7 +273,7 @@ def test_what_a_mac_and_an_editor_leave_behind_is_passed_over(tmp_path: Path) ->
     [
         ("", "no path named; write folder:PATH"),
         ("nowhere", "nowhere: no such folder or zip archive"),
-        ("{}/loose", "2 images that lie in no folder; put the images of each class into a folder"),
+        ("{}/loose", "2 images outside of folders; put the images of each class into a folder"),
         ("{}/empty", "no images; put the images of each class into a folder"),
         ("{}/text.txt", "neither a folder nor a zip archive"),
         ("{}/good,sise=3", "there is no option 'sise'; did you mean 'size'"),

@@ -131,8 +131,8 @@ def test_the_hub_is_asked_only_for_what_is_not_cached(
     [
         ("nosuch", "there is no such folder", "name a folder"),
         ("./no/such/folder", "there is no such folder", "name a folder"),
-        ("mpnet", "it stands for 'sentence-transformers/all-mpnet-base-v2'", "name a folder"),
-        ("minilm", "it stands for 'sentence-transformers/all-MiniLM-L6-v2'", f"{INSTALL}, or name a folder"),
+        ("mpnet", "it is an alias of 'sentence-transformers/all-mpnet-base-v2'", "name a folder"),
+        ("minilm", "it is an alias of 'sentence-transformers/all-MiniLM-L6-v2'", f"{INSTALL}, or name a folder"),
     ],
 )
 def test_a_model_that_cannot_be_found(name: str, tried: str, otherwise: str, capfd: pytest.CaptureFixture[str]) -> None:

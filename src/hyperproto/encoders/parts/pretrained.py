@@ -221,7 +221,7 @@ def _from_hub(name: str, address: str) -> Path:
         if cached is not None:
             return cached
         reason = _short(error)
-        tried = f"it stands for {address!r}" if name in ALIASES else "there is no such folder"
+        tried = f"it is an alias of {address!r}" if name in ALIASES else "there is no such folder"
         otherwise = f"{INSTALL}, or " if name == "minilm" else ""
         raise ConfigError(
             f"model {name!r} cannot be found: {tried}, and the Hugging Face hub did not give it ({reason}); {otherwise}"

@@ -268,7 +268,7 @@ def _json(path: Path) -> Any:
 
 def _damaged(path: Path, what: str) -> DataError:
     return DataError(
-        f"{path}: cannot be read ({what}), and without it nobody knows how this checkpoint reads texts; get the "
+        f"{path}: cannot be read ({what}), but is needed to read texts as the checkpoint does; get the "
         "checkpoint again, or set pooling='plain' for the mean of the last layer"
     )
 
@@ -276,7 +276,7 @@ def _damaged(path: Path, what: str) -> DataError:
 def _not_read(path: Path, what: str, known: Collection[str] = ()) -> ConfigError:
     instead = f" (known: {', '.join(known)})" if known else ""
     return ConfigError(
-        f"{path}: {what} is nothing that hyperproto computes{instead}; choose another checkpoint, give "
+        f"{path}: {what} is not supported{instead}; choose another checkpoint, give "
         "SentenceTransformer(...).encode of sentence-transformers as the encoder, or set pooling='plain' for the mean "
         "of the last layer and nothing else"
     )

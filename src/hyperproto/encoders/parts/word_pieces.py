@@ -85,7 +85,7 @@ def kept_positions(length: int, spans: Sequence[tuple[int, int]], limit: int) ->
     bounds = np.array(spans or [(0, 0)], np.int64)
     first, last = bounds[:, 0].min(), bounds[:, 1].max()
     if not (first >= 0 and last <= length and (bounds[:, 0] <= bounds[:, 1]).all()):
-        raise ValueError(f"spans {list(spans)} do not lie within the {length} positions there are")
+        raise ValueError(f"spans {list(spans)} are not within the {length} positions")
     if len(np.unique(bounds[:, 0])) > limit:
         raise ValueError(f"{len(spans)} spans need {len(spans)} positions, and {limit} are too few")
     if last - first <= limit:
