@@ -19,7 +19,7 @@ from hyperproto.evaluation import EncodedPool, measure_episodes
 from hyperproto.files import atomic_write, read_json
 from hyperproto.methods import Method
 from hyperproto.problems import make_sampler, mean_interval, paired_difference
-from hyperproto.problems.intervals import or_none
+from hyperproto.problems.base import or_none
 from hyperproto.recipes import Recipe, parse
 from hyperproto.training import Run
 from hyperproto.training.sources import Candidate, run_source

@@ -13,7 +13,7 @@ from hyperproto.estimators import load_classifier
 from hyperproto.recipes import Recipe
 from hyperproto.training import Learner, Run, load_recipe, train
 from hyperproto.training.checkpoint import load_tensors
-from hyperproto.training.validation import Validator
+from hyperproto.training.tasks import Validator
 from tests.helpers.tiny_words import register
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.problems.intervals import mean_interval, paired_difference
+from hyperproto.problems.base import mean_interval, paired_difference
 
 Key = tuple[str, ...]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hyperproto.files import atomic_write, read_json
-from hyperproto.problems.intervals import Mark, best_of_draws
+from hyperproto.problems.base import Mark, best_of_draws
 
 DIGITS = {"log_loss": 2, "brier": 3, "set_size": 1, "expected_set_size": 1}
 SMALLER = ("fpr95", "ece", "log_loss", "brier")  # is better

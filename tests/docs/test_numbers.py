@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hyperproto.problems.intervals import Difference, Mark, best_marks, best_of_draws, paired_difference
+from hyperproto.problems.base import Difference, Mark, best_marks, best_of_draws, paired_difference
 from research import leaderboard
 from research.intents.page import accuracy_cells, marked
 from research.leaderboard_page import page

@@ -24,7 +24,7 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import load_classifier
 from hyperproto.estimators.items import run_folder
 from hyperproto.training import Run, load_recipe, train
-from hyperproto.training.validation import PriorRatio
+from hyperproto.training.run import PriorRatio
 from tests.helpers.items import LABELS, TEXTS, names_of
 from tests.helpers.tiny_models import tiny_bert
 from tests.helpers.tiny_words import register

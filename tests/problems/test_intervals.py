@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hyperproto.problems import mean_interval, paired_difference
-from hyperproto.problems.intervals import best_marks, best_of_draws
+from hyperproto.problems.base import best_marks, best_of_draws
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:

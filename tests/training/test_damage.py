@@ -21,7 +21,7 @@ from hyperproto.estimators.items import run_folder
 from hyperproto.training import Report, Run, load_recipe, train
 from hyperproto.training.checkpoint import HEAD, NO_CHECKSUM, load_tensors, save_tensors
 from hyperproto.training.optimisers import Optimisers
-from hyperproto.training.validation import PriorRatio
+from hyperproto.training.run import PriorRatio
 from tests.helpers.damage import flipped
 
 from .conftest import TINY, recipe_file

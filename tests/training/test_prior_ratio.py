@@ -136,7 +136,7 @@ def test_what_cannot_be_measured_is_left_out(
     ratio: float, vectors_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Vectors that are all the same, as of a tiny encoder, have no ratio: the run can still be read."""
-    monkeypatch.setattr("hyperproto.training.validation.measured_ratio", lambda _: torch.tensor(ratio))
+    monkeypatch.setattr("hyperproto.training.tasks.measured_ratio", lambda _: torch.tensor(ratio))
     trained = train(load_recipe(str(recipe_file(vectors_file)), ["training.steps=1"]), tmp_path / "run")
     assert json.loads(trained.prior_ratio.read_text())["ratio"] == {}
     assert labels(trained, vectors_file, "test") == ["hyperproto bayes none", "hyperproto unbiased none"]

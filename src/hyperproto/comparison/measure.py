@@ -18,9 +18,16 @@ from hyperproto.episodes.episode_files import shots_in_name
 from hyperproto.episodes.greedy import RULES
 from hyperproto.episodes.sampler import SHOT
 from hyperproto.errors import ConfigError, unknown_name
-from hyperproto.evaluation import EncodedPool, EvidenceChoice, Rejection, Result, measure_episodes
-from hyperproto.evaluation.predictor import check_names
-from hyperproto.evaluation.scoring import check_shape, encoded_for
+from hyperproto.evaluation import (
+    EncodedPool,
+    EvidenceChoice,
+    Rejection,
+    Result,
+    check_names,
+    check_shape,
+    encoded_for,
+    measure_episodes,
+)
 from hyperproto.options import EpisodeOptions, SamplerOptions, Shots, changed, complete
 from hyperproto.problems import make_sampler, problem_of
 from hyperproto.problems.tagging import Convention

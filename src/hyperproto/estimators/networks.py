@@ -31,8 +31,7 @@ from hyperproto.estimators.items import (
     qualified_name,
 )
 from hyperproto.registry import check_options
-from hyperproto.training.run import Run
-from hyperproto.training.validation import PriorRatio
+from hyperproto.training.run import PriorRatio, Run
 
 Options = tuple[tuple[str, Any], ...]
 

@@ -1,10 +1,14 @@
 """Evaluation: encode once, score thousands of episodes, compare in pairs."""
 
-from hyperproto.evaluation.predictor import EvidenceChoice, Predictor
 from hyperproto.evaluation.results import Result, compare
 from hyperproto.evaluation.scoring import (
     EncodedPool,
+    EvidenceChoice,
+    Predictor,
     Rejection,
+    check_names,
+    check_shape,
+    encoded_for,
     judge_episodes,
     measure_episodes,
     predict_episodes,
@@ -20,7 +24,10 @@ __all__ = [
     "Predictor",
     "Rejection",
     "Result",
+    "check_names",
+    "check_shape",
     "compare",
+    "encoded_for",
     "judge_episodes",
     "measure_episodes",
     "predict_episodes",

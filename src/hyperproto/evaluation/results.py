@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
+from hyperproto.problems.base import FloatArray, mean_interval, or_none, paired_difference
 
 
 @dataclass(frozen=True, eq=False)

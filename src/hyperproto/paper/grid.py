@@ -27,7 +27,7 @@ from hyperproto.methods import METHODS
 from hyperproto.paper.jobs import checked_workers
 from hyperproto.paper.runs import GridRun, OnRun, Planned, run_planned
 from hyperproto.problems import mean_interval
-from hyperproto.problems.intervals import or_none
+from hyperproto.problems.base import or_none
 from hyperproto.progress import Show
 from hyperproto.recipes import WORDS, Recipe, parse_values, run_name, toml_value
 from hyperproto.registry import defaults

@@ -5,9 +5,16 @@ from typing import Unpack
 from hyperproto.data import Pool
 from hyperproto.episodes import Sampler
 from hyperproto.options import TrainingSamplerOptions
-from hyperproto.problems.base import Answers, Measurement, Problem
+from hyperproto.problems.base import (
+    Answers,
+    FloatArray,
+    Measurement,
+    Problem,
+    mean_interval,
+    or_none,
+    paired_difference,
+)
 from hyperproto.problems.classification import Verdicts, auroc
-from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
 from hyperproto.problems.tagging import (
     SpanCounts,
     SpanErrors,

@@ -14,8 +14,7 @@ from hyperproto.data import OUTSIDE, IntArray, Pool
 from hyperproto.episodes import Episode, EpisodeSampler
 from hyperproto.errors import EpisodeError
 from hyperproto.options import TrainingSamplerOptions
-from hyperproto.problems.base import Answers, Measurement, Problem
-from hyperproto.problems.intervals import FloatArray, mean_interval, or_none
+from hyperproto.problems.base import Answers, FloatArray, Measurement, Problem, mean_interval, or_none
 
 BoolArray = NDArray[np.bool_]
 

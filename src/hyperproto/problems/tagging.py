@@ -15,8 +15,15 @@ from hyperproto.episodes import Episode, GreedySampler
 from hyperproto.errors import ConfigError, DataError, EpisodeError, unknown_name
 from hyperproto.methods import PAD, Task
 from hyperproto.options import TrainingSamplerOptions
-from hyperproto.problems.base import Answers, Measurement, Problem
-from hyperproto.problems.intervals import FloatArray, mean_interval, or_none, paired_difference
+from hyperproto.problems.base import (
+    Answers,
+    FloatArray,
+    Measurement,
+    Problem,
+    mean_interval,
+    or_none,
+    paired_difference,
+)
 
 Convention = Literal["sentence", "toolkit"]
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)

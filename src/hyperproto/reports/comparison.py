@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hyperproto.evaluation import Result, compare
 from hyperproto.problems import mean_interval, paired_difference
-from hyperproto.problems.intervals import FloatArray
+from hyperproto.problems.base import FloatArray
 from hyperproto.reports.tables import TextTable
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from zlib import crc32
 
 from hyperproto import __version__
@@ -29,6 +31,7 @@ from hyperproto.training.learner import Learner
 # relation-transformer.
 FORMAT = 5
 CHECKSUMS = 4  # the first format with checksums
+MEASURE_AGAIN = "remove it: hyperproto train, with the same recipe and folder, measures it again"
 LINE_CHECKSUM = "crc32"  # key in a line of metrics.jsonl
 
 
@@ -258,3 +261,48 @@ def differences(a: Any, b: Any, path: str = "") -> set[str]:
         return set() if a == b else {path}
     keys = a.keys() | b.keys()
     return {name for key in keys for name in differences(a.get(key), b.get(key), f"{path}.{key}".lstrip("."))}
+
+
+@dataclass(frozen=True)
+class PriorRatio:
+    """Ratios of within- to between-class variance by feature transform, and the classes they were measured on.
+
+    `fit="bayes"` needs such a ratio before it sees any support. It depends on encoder and data (0.25 for Conv4 on
+    glyphs, 7 on miniImageNet), so a run measures it on validation classes that were not trained on.
+    """
+
+    data: str
+    split: str
+    classes: list[str]
+    ratio: dict[str, float]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read and check prior_ratio.json; files of older versions have no checksum."""
+        try:
+            content = read_json(path, damaged=MEASURE_AGAIN)
+            checksum = content.pop("checksum", None)
+            if checksum is not None and checksum != json_checksum(content):
+                raise ValueError("damaged, or changed after it was written: its checksum does not match")
+            read = cls(**content)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{path}: not the ratios of a run ({error}); {MEASURE_AGAIN}") from None
+        for key in ("data", "split"):
+            if not isinstance(getattr(read, key), str):
+                raise DataError(f"{path}: {key!r} is {getattr(read, key)!r}, not a name; {MEASURE_AGAIN}")
+        if not (isinstance(read.classes, list) and all(isinstance(name, str) for name in read.classes)):
+            raise DataError(f"{path}: 'classes' is not a list of names; {MEASURE_AGAIN}")
+        for kind, ratio in read.ratio.items() if isinstance(read.ratio, dict) else [("all", read.ratio)]:
+            if type(ratio) not in (float, int) or not isfinite(ratio) or ratio <= 0:
+                raise DataError(f"{path}: the ratio of {kind!r} is {ratio!r}, not a number above 0; {MEASURE_AGAIN}")
+        return read
+
+    def write(self, path: Path) -> None:
+        """Write prior_ratio.json with a checksum."""
+        content = {**asdict(self), "checksum": json_checksum(asdict(self))}
+        with atomic_write(path) as file:
+            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def for_pool(self, pool: Pool) -> dict[str, float]:
+        """Return the ratios to use on a pool; none if they were measured on some of its classes."""
+        return {} if set(self.classes) & set(pool.class_names) else self.ratio

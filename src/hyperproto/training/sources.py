@@ -18,8 +18,7 @@ from hyperproto.files import is_there
 from hyperproto.methods import METHODS, Method, make_method
 from hyperproto.recipes import Recipe, parse_values
 from hyperproto.registry import TRANSFORMS, keywords, option_problems
-from hyperproto.training.run import Run
-from hyperproto.training.validation import PriorRatio
+from hyperproto.training.run import PriorRatio, Run
 
 RANDOM = ":random"  # suffix of an encoder's name: use random weights
 # Options of a method that affect only some of its closed forms.
@@ -182,8 +181,8 @@ def make_candidate(
         fit = source.method.fit if source.method is not None and name == source.method_name else cls.fits[0]
     if transform is None:
         transform = source.transform if source.transform in transforms_of(cls) else transforms_of(cls)[0]
-    carried = _measured(source, name, transform) | _path_temperature(source, name, transform, options)
-    method, own_options = _method(source, name, fit, {**carried, **options})
+    carried = _measured(source, name, cls, transform) | _path_temperature(source, name, cls, transform, options)
+    method, own_options = _method(source, name, cls, fit, {**carried, **options})
     decision, decision_options = _decision(source, name, method, options)
     own_options |= decision_options
     reads_names = method.names_at_evaluation and (name == source.method_name or method.needs_names)
@@ -211,21 +210,23 @@ def _shown_options(own: dict[str, Any], carried: dict[str, Any], given: dict[str
     return [f"{key}={value}" for key, value in shown.items() if key in own and _matters(key, fit)]
 
 
-def _measured(source: Source, name: str, transform: str) -> dict[str, Any]:
+def _measured(source: Source, name: str, cls: type[Method], transform: str) -> dict[str, Any]:
     """Return the prior_ratio measured by the run, unless its recipe sets one for this method."""
     is_set = name == source.method_name and "prior_ratio" in source.method_options
-    if is_set or transform not in source.prior_ratio or "prior_ratio" not in keywords(METHODS.get(name)):
+    if is_set or transform not in source.prior_ratio or "prior_ratio" not in keywords(cls):
         return {}
     return {"prior_ratio": source.prior_ratio[transform]}
 
 
-def _path_temperature(source: Source, name: str, transform: str, options: dict[str, Any]) -> dict[str, Any]:
+def _path_temperature(
+    source: Source, name: str, cls: type[Method], transform: str, options: dict[str, Any]
+) -> dict[str, Any]:
     """Return the temperature of path decoding for a method that is not the run's own: that of the run.
 
     Without a run, unit vectors need an explicit temperature: their squared distances are at most 4, so that
     probabilities at temperature 1 are nearly uniform.
     """
-    path = {**METHODS.get(name).decision, **options}.get("path")
+    path = {**cls.decision, **options}.get("path")
     if not path or name == source.method_name or "temperature" in options:
         return {}
     if source.method is not None and transform == source.transform:
@@ -269,10 +270,11 @@ def check_choices(
             raise ConfigError(problems[0][0])
 
 
-def _method(source: Source, name: str, fit: str, options: dict[str, Any]) -> tuple[Method, dict[str, Any]]:
+def _method(
+    source: Source, name: str, cls: type[Method], fit: str, options: dict[str, Any]
+) -> tuple[Method, dict[str, Any]]:
     """Return the method and its options: those of the run, overridden by the given ones that it has."""
     own = source.method_options if name == source.method_name else {}
-    cls: type[Method] = METHODS.get(name)
     given = {key: value for key, value in options.items() if not option_problems("method", name, cls, {key: value})}
     merged = {key: value for key, value in {**own, **given}.items() if key != "fit"}
     shape = source.encoder.feature_shape

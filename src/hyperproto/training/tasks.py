@@ -1,4 +1,4 @@
-"""Sources of training tasks: episodes, batches or pairs of items, with unlabelled items where a recipe names some.
+"""Training tasks by step (episodes, batches or pairs, with unlabelled items if a recipe has some), and validation.
 
 The training loop asks a `TaskSource` for the task of each step. A source of your own overrides `draw`:
 
@@ -11,19 +11,26 @@ The training loop asks a `TaskSource` for the task of each step. A source of you
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from hyperproto.data import IntArray, Pool, Progress, open_pool
 from hyperproto.data.formats.relations import with_blanks
+from hyperproto.encoders import FeatureTransform
 from hyperproto.episodes import BatchSampler, Episode, PairSampler, Sampler
 from hyperproto.episodes.random import UNLABELLED, raw_words
 from hyperproto.errors import ConfigError
+from hyperproto.evaluation import EncodedPool, measure_episodes, training_center
 from hyperproto.methods import Task
-from hyperproto.problems import make_sampler
+from hyperproto.problems import Measurement, make_sampler, problem_of
 from hyperproto.recipes import Recipe, Unlabelled
+from hyperproto.regions import ClassStatistics
+from hyperproto.regions.bayes import measured_ratio
 from hyperproto.training.learner import Learner
+from hyperproto.training.run import PriorRatio
 
 
 class TrainingTask(NamedTuple):
@@ -132,3 +139,66 @@ class UnlabelledItems:
             )
         words = raw_words(self.seed, UNLABELLED, step, 1, len(self.pool))[0]
         return np.argsort(words, kind="stable")[: each * len(episodes)].reshape(len(episodes), each)
+
+
+class Validator:
+    """The validation episodes of a run. Their classes are not trained on, and their results are not reported."""
+
+    def __init__(self, recipe: Recipe, train_pool: Pool, on_data: Progress | None = None) -> None:
+        task = recipe.validation
+        self.pool = open_pool(recipe.validation_spec, task.split, on_data)
+        self.problem = problem_of(self.pool)
+        shape = {"way": task.way, "shot": task.shot, "query": task.query, "seed": task.seed, **task.sampler_options()}
+        self.episodes = self.problem.sampler(self.pool, **shape).draw(task.episodes)
+        self.train_pool = train_pool
+        self._kept: EncodedPool | None = None  # vectors of a frozen encoder, which do not change
+
+    def measure(self, learner: Learner, *, last: bool = False) -> Measurement:
+        """Measure the learner on the validation episodes; `last` as in `encoded`."""
+        features = learner.features
+        if features.transform.kind == "center-unit":
+            features.transform.set_center(
+                training_center(features.encoder, self.train_pool, cached=features.encoder.frozen)
+            )
+        return measure_episodes(learner, self.encoded(learner, last=last), self.episodes)
+
+    def encoded(self, learner: Learner, *, last: bool = False) -> EncodedPool:
+        """Encode the validation pool; where the episodes draw few of its items, only those.
+
+        Vectors of a frozen encoder are reused. They are cached on disk, as those of the `last` step are, for later
+        evaluations of the run.
+        """
+        encoder = learner.features.encoder
+        if learner.method.reads == "items":
+            return EncodedPool.unread(encoder, self.pool)
+        if self._kept is not None:
+            return self._kept
+        if self.problem.few_items:
+            drawn = np.unique(np.concatenate([part for e in self.episodes for part in (e.support, e.query)]))
+            encoded = EncodedPool.of_items(encoder, self.pool, drawn)
+        else:
+            encoded = EncodedPool.encode(encoder, self.pool, cached=last or encoder.frozen)
+        self._kept = encoded if encoder.frozen else None
+        return encoded
+
+    def can_measure_ratio(self, learner: Learner) -> bool:
+        """Return whether the prior ratio is defined: one vector an item, and no class in common with training."""
+        vectors = learner.method.reads == "vectors" and self.pool.outside_row is None
+        return vectors and not set(self.pool.class_names) & set(self.train_pool.class_names)
+
+    def prior_ratio(self, learner: Learner) -> PriorRatio:
+        """Measure the ratio of within- to between-class variance, for the transforms "none", "unit" and the run's."""
+        features, pool = learner.features, self.pool
+        vectors = self.encoded(learner, last=True).units.x.double()
+        labels = torch.from_numpy(pool.labels).to(vectors.device)
+        ratio = {}
+        for kind in dict.fromkeys(("none", "unit", features.transform.kind)):
+            transform = FeatureTransform(kind, features.feature_shape).to(vectors.device).eval()
+            if kind == "center-unit":
+                transform.set_center(features.transform.center)
+            x = transform(vectors).flatten(1)
+            stats = ClassStatistics.of(x - x.mean(0), labels, pool.n_classes)
+            found = round(float(measured_ratio(stats)), 4)
+            if isfinite(found) and found > 0:  # otherwise there are too few vectors, or they do not vary
+                ratio[kind] = found
+        return PriorRatio(pool.name, pool.split, list(pool.class_names), ratio)

@@ -31,8 +31,7 @@ from hyperproto.training.learner import Learner
 from hyperproto.training.optimisers import Optimisers
 from hyperproto.training.resolve import load_recipe, resolve
 from hyperproto.training.run import Run
-from hyperproto.training.tasks import MakeSource, SampledTasks, TaskSource, training_pool
-from hyperproto.training.validation import PriorRatio, Validator
+from hyperproto.training.tasks import MakeSource, SampledTasks, TaskSource, Validator, training_pool
 
 
 @dataclass(frozen=True)
@@ -255,4 +254,4 @@ def _measure_prior_ratio(parts: _Parts) -> None:
     run, learner, validator = parts.run, parts.learner, parts.validator
     if validator.can_measure_ratio(learner) and not run.prior_ratio.exists():
         load_model(run.model, learner)
-        PriorRatio.measure(learner.eval(), validator.encoded(learner, last=True)).write(run.prior_ratio)
+        validator.prior_ratio(learner.eval()).write(run.prior_ratio)
