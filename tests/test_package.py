@@ -22,7 +22,7 @@ def python(code: str) -> str:
 
 
 def test_the_version_is_the_one_that_the_changelog_describes() -> None:
-    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    first = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert first is not None
     assert first[1] == hyperproto.__version__ == "0.2.0"
 

@@ -1,7 +1,7 @@
 """Pools of unlabelled texts, with and without the classes of the support.
 
 all             every training text that is not in the support
-out-of-class    the same, but only half of the classes are to be told apart; texts of the others stay in the pool
+out-of-class    the same, but only half of the classes are used; texts of the others stay in the pool
 few-known       the same with five classes: at one shot, more than a thousand unlabelled texts for each labelled one
 absent          only texts of half of the classes
 unequal         150 texts of one class, 75 of the next, 150 / rank of each
