@@ -160,7 +160,7 @@ class Snapshot:
         """Class centres given names and unlabelled rows, before whitening (N, D); None without evidence."""
         region: Any = self.region
         evidence = getattr(region, "evidence", None)
-        if not evidence:
+        if evidence is None:
             return None
         center: Doubles = evidence.center(self.moments.mean, self.moments.count, region.ratio)
         return center

@@ -28,6 +28,8 @@ from hyperproto.regions.evidence import (
     inlier_rows,
     predictive_scale,
     row_blocks,
+    scatter_by_spread,
+    total_spread,
 )
 from hyperproto.regions.statistics import ExampleStatistics, with_examples
 
@@ -73,9 +75,10 @@ def refine(
     if not isinstance(stats.mean, np.ndarray) or stats.mean.ndim != 2:
         raise ConfigError("refine takes one support set of NumPy arrays; fit episodes one by one, or without refine")
     evidence, whiten = sphere.evidence, sphere.whiten
-    assert evidence is not None
     assert whiten is not None
     count: Doubles = stats.count if effective_count is None else effective_count
+    if evidence is None:
+        evidence = FittedEvidence(scatter=scatter_by_spread(sphere.scatter, total_spread(stats), sphere.ratio))
     v, s = float(evidence.scatter), float(predictive_scale(evidence.posterior_count(count), sphere.ratio))
     examples, member = stats.memberships()
     if evidence.clusters is None or not evidence.clusters.spread > 0:

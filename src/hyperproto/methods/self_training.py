@@ -14,7 +14,7 @@ NOT_TAKEN = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class PseudoLabels:
     """Fitted weights, and the labels of the unlabelled examples."""
 
     weights: Tensor  # (B, D + 1, N) of the last fit
@@ -46,7 +46,7 @@ class SelfTraining(LogisticRegression):
             return super().scores(task)
         return log_odds(task.query, self.labelled(task).weights).to(task.query)
 
-    def labelled(self, task: Task) -> Labelled:
+    def labelled(self, task: Task) -> PseudoLabels:
         """Fit to the support, then in rounds to the support and the labelled examples."""
         assert task.unlabelled is not None
         given = task.members()  # (B, S, N)
@@ -65,4 +65,4 @@ class SelfTraining(LogisticRegression):
             label, number = label.where(~new, guess), number.masked_fill(new, round_)
             taken = (label[..., None] == classes).to(given)  # (B, U, N)
             weights = fit_logistic(rows, balanced(torch.cat([given, taken], 1)), self.C)
-        return Labelled(weights, label, number)
+        return PseudoLabels(weights, label, number)

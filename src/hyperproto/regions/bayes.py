@@ -58,22 +58,21 @@ def fit_bayes(stats: ExampleStatistics, prior_ratio: float = PRIOR_RATIO, effect
     identity, radii are 0 and k is the prior.
     """
     xp = array_namespace(stats.mean)
-    count = stats.count
+    count, filled, dof = stats.count, stats.filled, stats.dof
     effective = count if effective_count is None else effective_count
-    filled = xp.sum(xp.astype(count > 0, count.dtype), axis=-1)  # (...) classes that have examples
-    dof = xp.sum(at_least(count - 1, 0.0), axis=-1)
-    safe_dof = at_least(dof, 1.0)
+    own_weight = scatter_weight(effective)
     known = (dof > 0) & (filled > 1) & stats.scattered
+    safe_dof = xp.where(dof < 1, 1.0, dof)
     v = xp.where(known, xp.sum(stats.squares, axis=-1), 1.0) / safe_dof
     whiten, gain = within_class_whitening(stats.weighted_residual, v, safe_dof, known)
     mean = whiten(stats.mean)  # (..., N, D)
 
     distance = left_out_scatter(stats, whiten, gain)  # (..., S), 0 for the only example of a class and for padding
-    several = at_least(xp.sum(xp.where(count > 1, count, 0.0), axis=-1), 1.0)
-    pooled = stats.sum(distance) / several
+    several = xp.sum(xp.where(count > 1, count, 0.0), axis=-1)
+    pooled = stats.sum(distance) / xp.where(several < 1, 1.0, several)
     own = xp.where(count > 1, stats.average(distance), pooled[..., None])  # (..., N) scatter of each class
     # The shrunken centre absorbs the common part v / K of the bias; the radius is the class's own excess.
-    eps = scatter_weight(effective) * (own - pooled[..., None]) / positive(effective)
+    eps = own_weight * (own - pooled[..., None]) / positive(effective)
 
     measured = variance_ratio(mean, effective, xp.where(known, pooled, 1.0), filled, prior_ratio)
     ratio = xp.where(known, measured, prior_ratio)
@@ -98,10 +97,11 @@ def left_out_scatter(stats: ExampleStatistics, whiten: Whitening, gain: Array) -
     minus that term gives d / (1 - b d) in the space whitened without the example.
     """
     xp = array_namespace(stats.mean)
-    count = stats.count
-    factor = xp.where(count > 1, count / at_least(count - 1, 1.0), 0.0)  # (..., N)
+    count, others = stats.count, stats.count - 1
+    factor = xp.where(count > 1, count / xp.where(others < 1, 1.0, others), 0.0)  # (..., N)
     d = stats.mapped_lengths(whiten) * stats.spread(factor[..., None])[..., 0]
-    return d / at_least(1 - gain[..., None] * d, LEAST_LEVERAGE)
+    left = 1 - gain[..., None] * d
+    return d / xp.where(left < LEAST_LEVERAGE, LEAST_LEVERAGE, left)
 
 
 def effective_counts(member: Array, groups: Array, correlation: float) -> Array:
@@ -147,11 +147,9 @@ def measured_ratio(stats: ExampleStatistics) -> Array:
     the prior alone decides, not at all.
     """
     xp = array_namespace(stats.mean)
-    filled = xp.sum(xp.astype(stats.count > 0, stats.count.dtype), axis=-1)
-    dof = at_least(xp.sum(at_least(stats.count - 1, 0.0), axis=-1), 1.0)
-    scatter = xp.sum(stats.squares, axis=-1) / dof
+    scatter = xp.sum(stats.squares, axis=-1) / at_least(stats.dof, 1.0)
     start = xp.full_like(scatter, PRIOR_RATIO)
-    return moment_ratio(stats.mean, stats.count, scatter, filled, start, least=1e-6, most=1e6)
+    return moment_ratio(stats.mean, stats.count, scatter, stats.filled, start, least=1e-6, most=1e6)
 
 
 def shrunk_ratio(ratio: Array, filled: Array, prior_ratio: float) -> Array:
@@ -190,20 +188,19 @@ def fixed_point_ratio(
     w = K / (K + k).
     """
     xp = array_namespace(count)
-    k, safe = start, positive(count)
+    k, divisor = start, positive(count)
+    lower, upper = scatter / most, scatter / least  # the bounds of k as bounds of the between variance
+    lone = filled < 2  # one class has no between variance: any denominator serves, the caller takes the prior
     for _ in range(5):
         w = count / (count + k[..., None])  # (..., N)
         total = xp.sum(w, axis=-1)
         total = xp.where(total < SMALL, SMALL, total)
         found = spread(w, total)
-        share = w / safe
+        share = w / divisor
         noise = scatter * (xp.sum(share, axis=-1) - xp.sum(w * share, axis=-1) / total)
-        lone = filled < 2  # one class has no between variance: any denominator serves, the caller takes the prior
         between = (found - noise) / xp.where(lone, 1.0, total - xp.sum(w * w, axis=-1) / total)
-        # The bounds of k, laid on `between`, which may be negative or 0.
-        low, high = scatter / most, scatter / least
-        between = xp.where(between < low, low, between)
-        k = scatter / xp.where(between > high, high, between)
+        between = xp.where(between < lower, lower, between)
+        k = scatter / xp.where(between > upper, upper, between)
     return k
 
 

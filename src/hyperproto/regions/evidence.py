@@ -101,11 +101,6 @@ class FittedEvidence(Evidence):
     name_weight: Array = None  # (...) g
     scatter: Array = None  # (...) v, also where the support does not determine it; 0 where nothing does
     common_ratio: Array = None  # (...) k_0, the variance ratio about the common mean
-    given: bool = False
-
-    def __bool__(self) -> bool:
-        """Whether the fit was given any evidence, be it a single row, which makes no cluster."""
-        return self.given
 
     def posterior_count(self, count: Array) -> Array:
         """Return the examples that each class (..., N) counts as: its own, and the weight of its cluster."""
@@ -128,7 +123,7 @@ def fit_with_evidence(
     effective_count: Array = None,
     evidence: Evidence = NO_EVIDENCE,
 ) -> tuple[BayesFit, FittedEvidence]:
-    """Fit as `fit_bayes` does, with evidence; without any, the result is that of `fit_bayes` to the last bit.
+    """Fit with evidence; without any, the result is that of `fit_bayes` to the last bit.
 
     A class without a name has the common prior mean, a class without examples its prior mean as centre. If no class has
     examples, classes are ranked by their products with the names. Products with unlabelled rows are in their precision
@@ -140,7 +135,7 @@ def fit_with_evidence(
     count, mean = stats.count if effective_count is None else effective_count, base.whiten(stats.mean)
     fit, name_weight, names = base, xp.zeros_like(base.scatter), None
     whitened_names = xp.zeros_like(stats.mean)
-    rows, clusters, spread = None, evidence.clusters, _total_spread(stats)
+    rows, clusters, spread = None, evidence.clusters, total_spread(stats)
     if evidence.unlabelled is not None and evidence.unlabelled.shape[-2] > 1:
         rows = _Rows.of(*inlier_rows(evidence.unlabelled, stats, base.whiten), base.whiten, mean.dtype)
     if evidence.names is not None:
@@ -157,8 +152,8 @@ def fit_with_evidence(
         center, name_weight = posterior_centers(both, count + clusters.weight, whitened_names, fit.ratio)
         fit = replace(fit, center=center)
     spread = spread if clusters is None else _first_positive(clusters.spread, spread)
-    scatter = _first_positive(base.scatter, spread / (1 + 1 / fit.ratio))
-    fitted = FittedEvidence(names, None, None, clusters, name_weight, scatter, base.ratio, bool(evidence))
+    scatter = scatter_by_spread(base.scatter, spread, fit.ratio)
+    fitted = FittedEvidence(names, None, None, clusters, name_weight, scatter, base.ratio)
     if fit is not base:
         new, old = fitted.posterior_count(count) + fit.ratio[..., None], count + base.ratio[..., None]
         fit = replace(fit, extent_radius=base.extent_radius * root((1 + 1 / new) / (1 + 1 / old)))
@@ -189,7 +184,12 @@ def _scaled_names(names: Array, named: Array, spread: Array) -> Array:
     return names * factor[..., None, None]
 
 
-def _total_spread(stats: ExampleStatistics) -> Array:
+def scatter_by_spread(scatter: Array, spread: Array, ratio: Array) -> Array:
+    """Return v (...), and where the support does not determine it, the part of the total spread within classes."""
+    return _first_positive(scatter, spread / (1 + 1 / ratio))
+
+
+def total_spread(stats: ExampleStatistics) -> Array:
     """Return the mean squared distance (...) of the examples to the mean of all of them."""
     xp = array_namespace(stats.mean)
     away = row_squares(stats.mean - weighted_mean(stats.count, stats.mean))
@@ -342,7 +342,7 @@ def _clusters(rows: _Rows, mean: Array, count: Array, names: Array, fit: BayesFi
     """Run EM from the centres of `fit`; `mean` and `names` (..., N, D) are whitened."""
     xp = array_namespace(mean)
     differ = rows.spread > 0
-    v = _first_positive(fit.scatter, xp.where(differ, rows.spread, 1.0) / (1 + 1 / fit.ratio))
+    v = scatter_by_spread(fit.scatter, xp.where(differ, rows.spread, 1.0), fit.ratio)
     none = (xp.sum(count, axis=-1) <= 0)[..., None, None]  # no examples: names about the mean of the rows
     moved = fit.center - xp.mean(fit.center, axis=-2, keepdims=True) + fit.whiten(rows.middle)
     center = xp.where(none, moved, fit.center)

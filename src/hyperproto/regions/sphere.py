@@ -13,6 +13,7 @@ from hyperproto.regions.bayes import (
     PRIOR_RATIO,
     SMALL,
     effective_counts,
+    fit_bayes,
     left_out_distances,
     left_out_distances_with_names,
     left_out_radii,
@@ -53,12 +54,13 @@ class Sphere(Region):
     scatter: Array = None  # (...) the pooled within-class scatter v
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
     gain: Array = None  # (...) strength of the whitening, b of `hyperproto.regions.whitening`
-    evidence: FittedEvidence | None = None  # class names and unlabelled rows of a fit by "bayes"
+    evidence: FittedEvidence | None = None  # of a fit by "bayes" with evidence
     folds: Folds | None = None  # for leave-one-out of a stored sphere that cannot be fitted again
 
     def __post_init__(self) -> None:
         """Set the radii to 0 if none are given."""
-        self._fill("bias_radius")
+        if self.bias_radius is None:
+            self._fill("bias_radius")
 
     @classmethod
     def fit(
@@ -126,13 +128,16 @@ class Sphere(Region):
             raise ConfigError(f"radius_weight weighs the radius of eq. 3; the fit mode {mode!r} has none: use 'paper'")
         if prior_ratio <= 0 or (prior_ratio != PRIOR_RATIO and mode != "bayes"):
             raise ConfigError(f"prior_ratio {prior_ratio} must be above 0, and is only for the fit mode 'bayes'")
-        if evidence is not NO_EVIDENCE:
-            if evidence and mode != "bayes":
-                raise ConfigError(f"names and unlabelled rows are for the fit mode 'bayes'; {mode!r} cannot use them")
-            if evidence.has_rows and not squared:
-                raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
+        if mode != "bayes" and evidence:
+            raise ConfigError(f"names and unlabelled rows are for the fit mode 'bayes'; {mode!r} cannot use them")
+        if not squared and evidence.has_rows:
+            raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
         if mode == "bayes":
-            fit, fitted = fit_with_evidence(with_examples(stats), prior_ratio, effective_count, evidence)
+            stats, fitted = with_examples(stats), None
+            if evidence:
+                fit, fitted = fit_with_evidence(stats, prior_ratio, effective_count, evidence)
+            else:
+                fit = fit_bayes(stats, prior_ratio, effective_count)
             return cls(**vars(fit), squared=squared, under_root=True, evidence=fitted)
         scatter = pooled_scatter(stats.squares, stats.count)
         eps = None
@@ -206,7 +211,7 @@ class Sphere(Region):
         """
         xp = array_namespace(x)
         k, known = self.ratio[..., None], self.scatter[..., None]
-        if self.evidence:
+        if self.evidence is not None:
             count, known = self.evidence.posterior_count(count), self.evidence.scatter[..., None]
         weight = count / (count + k)  # (..., N) weight of the class mean in its centre
         middle = xp.mean(self.center, axis=-2, keepdims=True)  # (..., 1, D) m

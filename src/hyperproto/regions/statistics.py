@@ -46,6 +46,17 @@ class Statistics:
     squares: Array  # (..., N) sum over each class of ||x - mean||^2
 
     @property
+    def filled(self) -> Array:
+        """Number of classes that have examples, (...)."""
+        xp = array_namespace(self.count)
+        return xp.sum(xp.astype(self.count > 0, self.count.dtype), axis=-1)
+
+    @property
+    def dof(self) -> Array:
+        """Degrees of freedom of the pooled scatter, the sum of K - 1 over these classes, (...)."""
+        return degrees_of_freedom(self.count)
+
+    @property
     def length(self) -> Array:
         """Length of the mean of each class, (..., N)."""
         xp = array_namespace(self.mean)
@@ -322,11 +333,16 @@ def sum_by_class(member: Array, values: Array) -> Array:
     return (member.mT @ values[..., None])[..., 0]
 
 
+def degrees_of_freedom(count: Array) -> Array:
+    """Return the sum of K - 1 over the classes that have examples, (...)."""
+    xp = array_namespace(count)
+    return xp.sum(xp.where(count < 1, 0.0, count - 1), axis=-1)
+
+
 def pooled_scatter(squares: Array, count: Array) -> Array:
     """Return v = SS / (n - N) (...), the within-class scatter of all classes; 0 if no class has two examples."""
     xp = array_namespace(squares)
-    spare = xp.sum(at_least(count - 1, 0.0), axis=-1)  # an empty class costs no degree of freedom
-    return xp.sum(squares, axis=-1) / at_least(spare, 1.0)
+    return xp.sum(squares, axis=-1) / at_least(degrees_of_freedom(count), 1.0)
 
 
 def class_scatter(squares: Array, count: Array) -> Array:
@@ -337,7 +353,8 @@ def class_scatter(squares: Array, count: Array) -> Array:
 
 def scatter_weight(count: Array) -> Array:
     """Return the posterior weight of a class's own scatter, (K - 1) / (K - 1 + 16); the rest is the pooled scatter."""
-    spare = at_least(count - 1, 0.0)
+    xp = array_namespace(count)
+    spare = xp.where(count < 1, 0.0, count - 1)
     return spare / (spare + PRIOR_EXAMPLES)
 
 
