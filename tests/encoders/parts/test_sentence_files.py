@@ -289,13 +289,13 @@ NOT_COMPUTED = [
     ("modules.json", lambda m: m[:1], "the order Transformer is"),
     ("modules.json", lambda m: [], "the order of no parts is"),
     ("modules.json", lambda m: [*m, m[1]], "the order Transformer, Pooling, Dense, Pooling is"),
-    ("1_Pooling/config.json", lambda c: {"pooling_mode": "median"}, "pooling_mode = 'median' is nothing"),
+    ("1_Pooling/config.json", lambda c: {"pooling_mode": "median"}, "pooling_mode = 'median' is not supported"),
     ("1_Pooling/config.json", lambda c: {**c, "pooling_mode_median": True}, "pooling_mode_median = true"),
-    ("1_Pooling/config.json", lambda c: {**c, "heads": 3}, "heads = 3 is nothing that"),
+    ("1_Pooling/config.json", lambda c: {**c, "heads": 3}, "heads = 3 is not supported"),
     ("2_Dense/config.json", lambda c: {**c, "activation_function": "os.system"}, "activation_function = 'os.system'"),
-    ("2_Dense/config.json", lambda c: {**c, "activation_function": "torch.nn.Module"}, "'torch.nn.Module' is nothing"),
+    ("2_Dense/config.json", lambda c: {**c, "activation_function": "torch.nn.Module"}, "'torch.nn.Module' is not"),
     ("2_Dense/config.json", lambda c: {**c, "use_residual": True}, "use_residual = true"),
-    ("2_Dense/config.json", lambda c: {**c, "module_input_name": "token_embeddings"}, "'token_embeddings' is nothing"),
+    ("2_Dense/config.json", lambda c: {**c, "module_input_name": "token_embeddings"}, "'token_embeddings' is not"),
     ("sentence_bert_config.json", lambda c: {"max_seq_length": 64, "model_args": {"a": 1}}, "model_args = {'a': 1}"),
     ("sentence_bert_config.json", lambda c: {"modality_config": {"message": {}}}, "modality_config = {'message'"),
     ("config_sentence_transformers.json", lambda c: {"model_type": "SparseEncoder"}, "model_type = 'SparseEncoder'"),
@@ -372,7 +372,7 @@ def test_parts_that_are_missing_or_do_not_fit(made: Files) -> None:
     with pytest.raises(DataError, match=r"2_Dense/model\.safetensors: cannot be read \(Error"):
         SentenceTransformer(model=str(folder))
     weights.rename(weights.with_name("pytorch_model.bin"))
-    with pytest.raises(ConfigError, match=r"pytorch_model\.bin: a pickle, which may run code, is nothing that"):
+    with pytest.raises(ConfigError, match=r"pytorch_model\.bin: a pickle, which may run code, is not supported"):
         SentenceTransformer(model=str(folder))
 
 
