@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hyperproto import HypersphereClassifier
-from hyperproto.estimators import conformal, doctor, neighbours, temperature
+from hyperproto.estimators import conformal, doctor, temperature
 from hyperproto.estimators.conformal import Conformal, _PooledReach, quantile, scale
 from hyperproto.estimators.temperature import pseudo_examples
 from hyperproto.regions import left_out
@@ -34,9 +34,9 @@ def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.M
     monkeypatch.setattr(conformal, "BLOCK", 10_000)
     monkeypatch.setattr(temperature, "BLOCK", 10_000)
     monkeypatch.setattr(left_out, "BLOCK", 10_000)
-    monkeypatch.setattr(neighbours, "MOST_PAIRS", 1_000_000)
-    monkeypatch.setattr(neighbours, "BLOCK", 10_000)
-    monkeypatch.setattr(doctor, "MOST_JUDGED", 50_000)
+    monkeypatch.setattr(doctor, "MOST_PAIRS", 1_000_000)
+    monkeypatch.setattr(doctor, "BLOCK", 10_000)
+    monkeypatch.setattr(doctor, "MOST_COMPARED", 50_000)
     pairs = []
     measured = left_out.left_out_measures
 
@@ -131,15 +131,15 @@ def test_neighbours_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = random.random(900)
     apart = ((means[:, None] - means) ** 2).sum(-1) - noise
     np.fill_diagonal(apart, np.inf)
-    exact = neighbours.nearest_others(means, noise)
+    exact = doctor.nearest_others(means, noise)
     np.testing.assert_array_equal(exact, apart.argmin(axis=1))
-    monkeypatch.setattr(neighbours, "BLOCK", 1000)
-    np.testing.assert_array_equal(neighbours.nearest_others(means, noise), exact)
-    monkeypatch.setattr(neighbours, "MOST_PAIRS", 900 * 300)
-    found = neighbours.nearest_others(means, noise)
+    monkeypatch.setattr(doctor, "BLOCK", 1000)
+    np.testing.assert_array_equal(doctor.nearest_others(means, noise), exact)
+    monkeypatch.setattr(doctor, "MOST_PAIRS", 900 * 300)
+    found = doctor.nearest_others(means, noise)
     assert (found != np.arange(900)).all()
     assert (found == exact).mean() > 0.9
-    same = neighbours.nearest_others(np.ones((900, 3)), np.zeros(900))  # one cell: still one other class each
+    same = doctor.nearest_others(np.ones((900, 3)), np.zeros(900))  # one cell: still one other class each
     assert (same != np.arange(900)).all()
 
 

@@ -327,7 +327,7 @@ def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path) 
     again.partial_fit(TEST[:5], TEST_Y[:5])  # now examples can be left out
     assert again.temperature_ != model.temperature_
     forge(tmp_path, tensors=put("row_temperature", 0, 0.0))
-    with pytest.raises(DataError, match=r"a cluster is worth less than nothing, or a temperature is not above 0"):
+    with pytest.raises(DataError, match=r"a cluster has a negative weight, or a temperature is not above 0"):
         HypersphereClassifier.load(tmp_path)
 
 
@@ -386,9 +386,9 @@ SIDE = {
     "'fold_fold' is of type float64": lambda parts: parts.update(fold_fold=parts["fold_fold"].astype(float)),
     "'head_center' holds numbers that are not finite": put("head_center", (0, 0), np.nan),
     "'names' are not of length 1": put("names", (0, 0), 7.0),
-    "names classes that there are not": put("named", 0, 9),
-    "a cluster is worth less than nothing": put("cluster_worth", 0, -1.0),
-    "an example is in a fold that there is not": put("fold_fold", 0, 77),
+    "names classes that do not exist": put("named", 0, 9),
+    "a cluster has a negative weight": put("cluster_worth", 0, -1.0),
+    "an example is in a fold that does not exist": put("fold_fold", 0, 77),
     "a class has no examples": lambda parts: parts["declared"].fill(0),
 }
 

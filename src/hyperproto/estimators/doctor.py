@@ -1,10 +1,9 @@
-"""The class doctor: which classes are small, wide or close to another, and which examples look wrong.
+"""Diagnosis of a classifier: classes that are small, wide or close to another, and examples that look wrong.
 
-How often two classes are taken for each other, and what another example would change, follow from statistics. Between
-classes a and b the nearest mean decides along w = z_a - z_b. The true means are delta apart, which is ||w|| but for the
-noise of the two means: delta^2 = ||w||^2 - v_a / K_a - v_b / K_b. Along the noisy w only delta^2 / ||w|| of it is left
-to tell them apart. With sigma the scatter along w, an example is on the wrong side of the middle with probability
-Phi(-delta^2 / (2 ||w|| sigma)). More examples make ||w|| shorter, not delta.
+Confusion of two classes a and b is computed from their statistics. The nearest mean decides along w = z_a - z_b. The
+true means are delta apart: delta^2 = ||w||^2 - v_a / K_a - v_b / K_b, as the sample means are noisy. Along w only
+delta^2 / ||w|| of that separates them. With sigma the scatter along w, an example lies on the wrong side of the middle
+with probability Phi(-delta^2 / (2 ||w|| sigma)). More examples shorten ||w||, not delta.
 """
 
 import math
@@ -20,7 +19,6 @@ from scipy.special import ndtr
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.conformal import class_scales
-from hyperproto.estimators.neighbours import nearest_others
 from hyperproto.estimators.snapshot import Snapshot, blocks
 from hyperproto.regions.arrays import Doubles, Indices, covering_radii, row_squares, sum_by_label
 from hyperproto.regions.left_out import left_out_measures
@@ -28,69 +26,78 @@ from hyperproto.regions.statistics import FlatStatistics, moments_of
 from hyperproto.reports.tables import TextTable, folded
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
-COVERED = 0.8  # share of a class's examples that its circle covers in a figure
-LEAST_ODDS = 10.0  # of another label to the given one, where the given one is doubted
-MOST_JUDGED = 50_000_000  # examples times classes that are compared to find wrong labels
-OUTLYING = 3.5  # how many robust standard deviations above the median a score is out of the ordinary
-MOST_LISTED = 10  # examples of each kind that a table lists
-WIDEST = 40  # characters of a label
-LONGEST = 100  # and of an example
+COVERED = 0.8  # share of a class's examples inside its circle in a figure
+LEAST_ODDS = 10.0  # of another label against the given one, from which an example counts as mislabelled
+MOST_COMPARED = 50_000_000  # examples times classes that are compared to find wrong labels
+OUTLYING = 3.5  # robust standard deviations above the median from which a score is an outlier
+MOST_LISTED = 10  # examples of each kind in a table
+WIDEST, LONGEST = 40, 100  # characters of a label and of an example in a table
+MOST_PAIRS = 100_000_000  # of classes that are compared; all pairs of 10,000 classes
+PROBED = 8  # cells whose classes are compared with those of a cell, its own among them
+ROUNDS = 3  # of Lloyd's algorithm
+BLOCK = 1 << 20  # distances in memory at once
 
 
 @dataclass(frozen=True)
 class ClassReport:
-    """One class. `overlap` is the share of it and its nearest rival that no line between the two can tell apart.
+    """Report on one class.
 
-    A class known by its name alone lies where that puts it; of its confusions nothing is known.
+    Attributes
+    ----------
+    rival : label of the class with the nearest mean; None if there is no other class.
+    distance : distance to the rival's mean.
+    overlap : share of examples of both classes that a linear boundary between them confuses; None without scatter.
+    gain : decrease of the confusion with the rival by one more example.
+
+    A class without examples has no `overlap` and `gain`.
     """
 
     label: Any
     count: float
     extent: float
-    rival: Any = None  # None: there is no other class
-    distance: float | None = None  # to the rival's mean
-    overlap: float | None = None  # None: no example differs from another, so nobody can tell
-    gain: float | None = None  # how much the confusion with the rival would fall with one more example
+    rival: Any = None
+    distance: float | None = None
+    overlap: float | None = None
+    gain: float | None = None
 
 
 @dataclass(frozen=True)
 class OutlyingExample:
-    """An example far from the rest of its class; `score` is its distance in units of what is usual."""
+    """Example far from the rest of its class; `score` is its distance relative to what is typical."""
 
-    example: int  # its number, counted from 0 over everything that was ever given to fit and partial_fit
+    example: int  # number of the example, counted from 0 over all calls of fit and partial_fit
     label: Any
     score: float
 
 
 @dataclass(frozen=True)
 class MislabelledExample:
-    """An example for which the others, it being left out, find another label many times as likely as its own."""
+    """Example for which leave-one-out finds another label many times as likely as its own."""
 
     example: int
     label: Any
     suggestion: Any
-    odds: float  # how many times as likely, at most 10^6
+    odds: float  # ratio of the two probabilities, at most 10^6
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Some classes in the plane in which their means lie farthest apart.
+    """Projection of some classes on the plane of the first two principal axes of their means.
 
-    A distance here is not one in the space, so a circle's radius is taken in the plane: it covers the share `covered`
-    of the class's own examples.
+    The radius of a circle is measured in the plane: it covers the share `covered` of the class's examples.
     """
 
-    classes: Indices  # (M,) which classes these are
+    classes: Indices  # (M,) indices of the classes
     means: Doubles  # (M, 2)
     radii: Doubles  # (M,)
-    examples: NDArray[Any]  # (S, 2), those of these classes
+    examples: NDArray[Any]  # (S, 2), of these classes
     labels: Indices  # (S,) from 0 to M - 1
-    numbers: NDArray[np.int64]  # (S,) which examples they are
+    numbers: NDArray[np.int64]  # (S,) of the examples
     covered: float = COVERED
 
     @classmethod
     def of(cls, stats: FlatStatistics, numbers: NDArray[np.int64], classes: Indices) -> "Plane":
-        """Project on the first two principal axes of the means, or, if there are not as many, of the examples."""
+        """Project on two principal axes of the means; missing axes are those of the examples."""
         means = stats.mean[classes]
         middle = means.mean(axis=0)
         place = np.full(len(stats.count), -1)
@@ -101,7 +108,7 @@ class Plane:
         if len(axes) < 2:
             rest = stats.residual[here] - stats.residual[here] @ axes.T @ axes
             axes = np.vstack([axes, _axes(rest, 2 - len(axes))])
-        if len(axes) < 2:  # the space itself is smaller, or there is one point
+        if len(axes) < 2:  # the space has fewer dimensions, or all points are equal
             axes = np.vstack([axes, np.zeros((2 - len(axes), means.shape[1]))])
         examples = (stats.rows[here] - middle) @ axes.T
         labels, weights = labels[here], stats.weights[here]
@@ -113,7 +120,7 @@ class Plane:
 
 
 def _axes(rows: Doubles, most: int) -> Doubles:
-    """The first principal axes of rows, only those along which they differ."""
+    """Return at most `most` principal axes of rows, only those along which the rows differ."""
     _, size, axes = np.linalg.svd(rows, full_matrices=False)
     found: Doubles = axes[:most][size[:most] > 1e-9 * size[0]]
     return found
@@ -121,14 +128,14 @@ def _axes(rows: Doubles, most: int) -> Doubles:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found: `table()` to read, `to_dict()` for JSON, `figure()` to see."""
+    """Result of `diagnose`: `table()` returns text, `to_dict()` data for JSON, `figure()` a drawing."""
 
     classes: tuple[ClassReport, ...]
-    outlying: tuple[OutlyingExample, ...]  # the farthest first
-    mislabelled: tuple[MislabelledExample, ...]  # the surest first
-    would_gain_most: Any  # the label of the class that another example would help most
+    outlying: tuple[OutlyingExample, ...]  # farthest first
+    mislabelled: tuple[MislabelledExample, ...]  # largest odds first
+    would_gain_most: Any  # label of the class that one more example would help most
     plane: Plane = field(repr=False, compare=False)
-    items: Mapping[int, str] = field(default_factory=dict, repr=False, compare=False)  # what examples were, if known
+    items: Mapping[int, str] = field(default_factory=dict, repr=False, compare=False)  # by number
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dictionaries."""
@@ -144,11 +151,11 @@ class Diagnosis:
         return asdict(report) if item is None else {**asdict(report), "item": item}
 
     def table(self, width: int | None = None) -> str:
-        """Return lines of text, the class that would gain most first; with `width` folded to so many columns."""
+        """Return lines of text, the class with the largest gain first; with `width`, folded to that many columns."""
         return diagnosis_table(self, width)
 
     def figure(self) -> Any:
-        """Draw the classes in a plane, with circles about 80 % of each and overlaps: a matplotlib Figure."""
+        """Return a matplotlib Figure of the classes in a plane, with a circle around 80 % of each class."""
         try:
             import matplotlib  # noqa: F401
 
@@ -161,12 +168,12 @@ class Diagnosis:
 
 
 def diagnose(model: Snapshot) -> Diagnosis:
-    """Look at a classifier; it must have kept its examples."""
+    """Diagnose a classifier that stores its examples."""
     stats, placed = model.stats, model.placed_stats
     labels: list[Any] = model.classes.tolist()
     counts, extents = stats.count.tolist(), np.asarray(model.region_with_extent.extent_radius).tolist()
     reports = [ClassReport(*each) for each in zip(labels, counts, extents, strict=True)]
-    gain = -stats.count  # if nothing better is known, the smallest class needs an example most
+    gain = -stats.count  # without scatter, the smallest class needs an example most
     filled = np.flatnonzero(model.has_examples)
     if len(filled) > 1:
         found = Confusion(stats if len(filled) == len(labels) else _classes_of(stats, filled))
@@ -176,7 +183,7 @@ def diagnose(model: Snapshot) -> Diagnosis:
             reports[n] = ClassReport(labels[n], counts[n], extents[n], rival, *numbers)
         known = len(filled) == len(labels) and not np.isnan(found.gain).any()
         gain = found.gain if known else gain
-    for n in np.flatnonzero(~model.has_examples):  # how often it is confused, examples would have to tell
+    for n in np.flatnonzero(~model.has_examples):  # its confusion is unknown
         away = np.sqrt(row_squares(placed.mean - placed.mean[n]))
         away[n] = np.inf
         if len(labels) > 1:
@@ -198,14 +205,14 @@ def _numbers(model: Snapshot) -> NDArray[np.int64]:
 
 
 def _classes_of(stats: FlatStatistics, classes: Indices) -> FlatStatistics:
-    """The statistics of some classes, which all examples are of."""
+    """Return the statistics of the classes that have examples."""
     labels = np.searchsorted(classes, stats.labels)
     parts = stats.count[classes], stats.mean[classes], stats.squares[classes]
     return FlatStatistics(*parts, stats.rows, labels, stats.weights)
 
 
 def _drawn(reports: list[ClassReport]) -> Indices:
-    """Which classes a figure shows: all, or those of the largest overlaps, each with its rival."""
+    """Return the classes to draw: all, or those with the largest overlaps and their rivals."""
     if len(reports) <= MOST_DRAWN:
         return np.arange(len(reports))
     place = {report.label: n for n, report in enumerate(reports)}
@@ -233,12 +240,12 @@ def _outlying(model: Snapshot, labels: list[Any]) -> tuple[OutlyingExample, ...]
 
 
 def _mislabelled(model: Snapshot, labels: list[Any]) -> tuple[MislabelledExample, ...]:
-    """Examples whose label the others doubt; of very many, those farthest from their class are looked at."""
+    """Return examples with a likelier label; of very many, those farthest from their class are checked."""
     stats, numbers, found = model.stats, _numbers(model), []
     judged = np.flatnonzero(model.left_out.has_siblings)
     if len(labels) == 1 or not len(judged):
         return ()
-    most = MOST_JUDGED // len(labels)
+    most = MOST_COMPARED // len(labels)
     if len(judged) > most:
         judged = np.sort(judged[np.argsort(-model.conformal.scores[judged], kind="stable")[:most]])
     for part in blocks(len(judged), len(labels)):
@@ -255,36 +262,36 @@ def _mislabelled(model: Snapshot, labels: list[Any]) -> tuple[MislabelledExample
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Each class (N,) and its nearest rival; there must be two classes."""
+    """Confusion of each class (N,) with its nearest rival, of at least two classes."""
 
     stats: FlatStatistics
 
     @cached_property
     def scatter(self) -> Doubles:
-        """v_n (N,), shrunk towards the pooled scatter; not a number where no example differs from another."""
+        """v_n, shrunk towards the pooled scatter (N,); NaN without scatter."""
         count = self.stats.count
         return class_scales(self.stats) ** 2 / (1 + 1 / count) if self.stats.scattered else np.full(len(count), np.nan)
 
     @cached_property
     def rival(self) -> Indices:
-        """The class whose true mean is nearest."""
+        """Class whose true mean is nearest (N,)."""
         means = self.stats.mean - self.stats.mean.mean(axis=0)
         return nearest_others(means, np.nan_to_num(self.scatter / self.stats.count))
 
     @cached_property
     def distance(self) -> Doubles:
-        """||z_a - z_b|| of each class and its rival."""
+        """Distance between the means of each class and its rival (N,)."""
         distance: Doubles = np.sqrt(row_squares(self._between))
         return distance
 
     @cached_property
     def error(self) -> Doubles:
-        """The probability that an example of the two is taken for one of the other; not a number if nobody can tell."""
+        """Probability that an example of one of the two is assigned to the other (N,); NaN without scatter."""
         return self._error(self.stats.count)
 
     @cached_property
     def gain(self) -> Doubles:
-        """How much of that another example of the class would save."""
+        """Decrease of `error` by one more example of the class (N,)."""
         return self.error - self._error(self.stats.count + 1)
 
     @cached_property
@@ -294,7 +301,7 @@ class Confusion:
 
     @cached_property
     def _sigma(self) -> Doubles:
-        """The scatter of an example along the line to the rival."""
+        """Standard deviation of an example along the line to the rival (N,)."""
         stats = self.stats
         direction = self._between / np.where(self.distance > 0, self.distance, 1.0)[:, None]
         product = stats.weighted_residual.T @ stats.weighted_residual  # (D, D)
@@ -313,13 +320,71 @@ class Confusion:
         return error
 
 
+def nearest_others(means: Doubles, noise: Doubles) -> Indices:
+    """Return the class m != n with the least ||z_n - z_m||^2 - noise_m for each n (N,).
+
+    Up to MOST_PAIRS pairs, the search is exact. Beyond, the classes of a cell are compared with those of the nearest
+    cells only, and the result may be a near class that is not the nearest.
+    """
+    way = len(means)
+    if way * way <= MOST_PAIRS:
+        return _nearest(means, noise, np.arange(way), np.arange(way))
+    cell = cells_of(means)
+    order = np.argsort(cell, kind="stable")
+    members = np.split(order, np.flatnonzero(np.diff(cell[order])) + 1)
+    middles = np.stack([means[own].mean(axis=0) for own in members])
+    nearest = np.empty(way, dtype=np.intp)
+    for own, middle in zip(members, middles, strict=True):
+        probed = np.argsort(row_squares(middles - middle), kind="stable")[:PROBED]
+        near = np.concatenate([members[each] for each in probed])
+        if len(near) > MOST_PAIRS // way:
+            away = row_squares(means[near] - middle)
+            near = near[np.argpartition(away, MOST_PAIRS // way)[: MOST_PAIRS // way]]
+        nearest[own] = _nearest(means, noise, own, near)
+    return nearest
+
+
+def cells_of(means: Doubles) -> Indices:
+    """Return the cell of each class (N,): about sqrt(N) clusters, by a few rounds of Lloyd's algorithm."""
+    way = len(means)
+    middles = means[np.linspace(0, way - 1, math.isqrt(way)).astype(np.intp)]
+    for _ in range(ROUNDS):
+        cell = np.concatenate([_distances(means[part], middles).argmin(axis=1) for part in _parts(way, len(middles))])
+        order = np.argsort(cell, kind="stable")
+        starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
+        sizes = np.diff(starts, append=way)
+        middles = np.add.reduceat(means[order], starts, axis=0) / sizes[:, None]  # a cell without classes is dropped
+    return cell
+
+
+def _nearest(means: Doubles, noise: Doubles, rows: Indices, columns: Indices) -> Indices:
+    """Return the nearest of `columns` to each of `rows`, except itself."""
+    found = np.empty(len(rows), dtype=np.intp)
+    for part in _parts(len(rows), len(columns)):
+        apart = _distances(means[rows[part]], means[columns]) - noise[columns]
+        apart[rows[part][:, None] == columns] = np.inf
+        found[part] = columns[apart.argmin(axis=1)]
+    return found
+
+
+def _distances(x: Doubles, y: Doubles) -> Doubles:
+    """Return ||x - y||^2 - ||x||^2 (n, m), which ranks each row."""
+    distances: Doubles = row_squares(y) - 2 * (x @ y.T)
+    return distances
+
+
+def _parts(n_rows: int, n_columns: int) -> list[slice]:
+    size = max(1, BLOCK // n_columns)
+    return [slice(start, start + size) for start in range(0, n_rows, size)]
+
+
 def or_none(value: float) -> float | None:
-    """A number for JSON, which has no other word for what is not one."""
+    """Return None for NaN, which JSON does not have."""
     return None if math.isnan(value) else float(value)
 
 
 def diagnosis_table(diagnosis: Diagnosis, width: int | None = None) -> str:
-    """Classes, the one that would gain most first, then the examples that look wrong."""
+    """Return the text of `Diagnosis.table`."""
     head = ("class", "examples", "extent", "nearest rival", "distance", "overlap", "gain of one more")
     ordered = sorted(diagnosis.classes, key=lambda report: -(report.gain or 0.0))
     rows = [
@@ -344,7 +409,7 @@ def diagnosis_table(diagnosis: Diagnosis, width: int | None = None) -> str:
         for report in diagnosis.mislabelled
     ]
     far = [
-        f"  example {report.example} of {_short(report.label)}: {report.score:.1f} times as far as is usual"
+        f"  example {report.example} of {_short(report.label)}: {report.score:.1f} times as far as usual"
         f"{_item(diagnosis, report.example)}"
         for report in diagnosis.outlying
     ]
@@ -375,7 +440,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _item(diagnosis: Diagnosis, example: int) -> str:
-    """What an example was, on a line of its own."""
+    """Return the text or path of an example on a line of its own, or ""."""
     item = diagnosis.items.get(example)
     return "" if item is None else f"\n    {shorten(item, LONGEST, placeholder=' …')}"
 

@@ -1,7 +1,7 @@
-"""Networks that encode items on torch: what `encoder=` stands for, a name, the folder of a run or a module.
+"""Networks that encode items by torch: registered encoders, encoders of trained runs, and torch modules.
 
-Those of a name or a run are loaded once a process and belong to it alone, so the vectors they gave lately are kept.
-This file needs torch; the classifiers import it when there are items to read.
+Registered encoders and those of runs are loaded once per process and never change, so recent vectors are cached.
+Classifiers import this module when there are items to encode.
 """
 
 from collections import OrderedDict
@@ -36,17 +36,17 @@ from hyperproto.training.run import PriorRatio, Run
 Options = tuple[tuple[str, Any], ...]
 
 LOADED = 4  # networks in memory at once
-RECENT = 1 << 26  # bytes of vectors that are kept in memory
-MANY = 200  # items: fewer are not looked up on disk
-BATCH = 64  # items that a module is given at once
+RECENT = 1 << 26  # bytes of cached vectors
+MANY = 200  # items from which the disk cache is used
+BATCH = 64  # items per call of a module
 
 
 class EncoderNetwork(Network):
-    """An encoder of this package, whose weights others may change."""
+    """Encoder of this package, given as an object: its weights may change between calls."""
 
     def __init__(self, encoder: Encoder, where: str, transform: FeatureTransform | None = None) -> None:
         self.encoder = encoder
-        self.where = where  # how messages name it
+        self.where = where  # its name in messages
         self.transform = transform
         self._checked: set[str] = set()
         if len(encoder.feature_shape) != 1:
@@ -58,7 +58,7 @@ class EncoderNetwork(Network):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The encoder's name, options and weights."""
+        """Name, options and checksum of the weights."""
         name, options = self._made
         return {"name": name, "options": options, "sha256": digest_of(self.encoder)}
 
@@ -83,7 +83,7 @@ class EncoderNetwork(Network):
         return found
 
     def _check(self, pool: Pool) -> None:
-        """Refuse items of another kind than the encoder reads: once a kind."""
+        """Refuse items that the encoder does not read; checked once for texts and once for images."""
         kind = "texts" if isinstance(pool.items[0], str) else "these images"
         if kind in self._checked:
             return
@@ -99,7 +99,7 @@ class EncoderNetwork(Network):
 
 
 class FrozenNetwork(EncoderNetwork):
-    """An encoder that belongs to this process alone: its identity stays, and the vectors it gave lately are kept."""
+    """Encoder that never changes: its identity is computed once, and recent vectors are cached."""
 
     def __init__(self, encoder: Encoder, where: str, transform: FeatureTransform | None = None) -> None:
         super().__init__(encoder.to(default_device()).eval(), where, transform)
@@ -108,11 +108,11 @@ class FrozenNetwork(EncoderNetwork):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The encoder's name, options and weights."""
+        """Name, options and checksum of the weights."""
         return super().identity
 
     def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Vectors:
-        """Encode texts, or an array of images; with `cache`, none that was encoded lately or is on disk."""
+        """Encode texts or an array of images; `cache` allows the use of recent vectors and of those on disk."""
         if not cache:
             return self.encode(items, False, progress)
         keys = [item if isinstance(item, str) else sha256(item).digest() for item in items]
@@ -142,7 +142,7 @@ class FrozenNetwork(EncoderNetwork):
 
 
 class RunNetwork(FrozenNetwork):
-    """The encoder of a trained run, its transform applied; with the prior_ratio that the run measured."""
+    """Encoder of a trained run, followed by its transform, with the prior ratios that the run measured."""
 
     def __init__(self, folder: Path) -> None:
         run = Run(folder)
@@ -154,7 +154,7 @@ class RunNetwork(FrozenNetwork):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What the run's vectors follow from, wherever its folder is, and the ratios it measured."""
+        """Encoder, options, transform and checksum, which determine the vectors, and the measured ratios."""
         name, options = self._made
         transform: Any = self.transform
         digest = sha256((digest_of(self.encoder) + digest_of(transform)).encode()).hexdigest()
@@ -163,7 +163,7 @@ class RunNetwork(FrozenNetwork):
 
 
 class ModuleNetwork(Network):
-    """A torch module: float images (n, 3, R, R) from 0 to 1, or a list of texts, to a tensor (n, D)."""
+    """Torch module from float images (n, 3, R, R) in 0..1, or a list of texts, to a tensor (n, D)."""
 
     def __init__(self, module: nn.Module, resolution: int | None) -> None:
         self.module = module
@@ -171,7 +171,7 @@ class ModuleNetwork(Network):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The module's class, and its weights as they are now."""
+        """Class of the module, and checksum of its current weights."""
         options = {} if self.pixels is None else {"resolution": self.pixels[0]}
         return {
             "name": f"module {qualified_name(type(self.module))}",
@@ -181,7 +181,7 @@ class ModuleNetwork(Network):
 
     @torch.no_grad()
     def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
-        """Apply the module, in eval mode, to some items at a time."""
+        """Apply the module in eval mode, batch by batch."""
         device = next((tensor.device for tensor in self.module.parameters()), torch.device("cpu"))
         parts = []
         with _eval_mode(self.module):
@@ -199,24 +199,24 @@ class ModuleNetwork(Network):
 
 
 class ModuleWithEncode(CallableNetwork):
-    """A torch module that encodes texts by its own `encode`, such as a `SentenceTransformer`."""
+    """Torch module with a method `encode` for texts, such as a `SentenceTransformer`."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The module's class, and its weights as they are now."""
+        """Class of the module, and checksum of its current weights."""
         return {**super().identity, "sha256": digest_of(self.encoder)}
 
     @torch.no_grad()
     def encode(self, items: Any, on_disk: bool, progress: Progress | None) -> Vectors:
-        """Call its `encode` in eval mode."""
+        """Call `encode` in eval mode."""
         with _eval_mode(self.encoder):
             return super().encode(items, on_disk, progress)
 
 
 def network_of(encoder: Any, spec: tuple[str, dict[str, Any]], folder: Path | None, resolution: int | None) -> Network:
-    """The network of `encoder`; `spec` is its name and options, `folder` that of a run, where it is such.
+    """Return the network of an encoder object, of a run in `folder`, or of the registered name and options in `spec`.
 
-    `resolution` is the side of the images that a module is given, None among texts.
+    `resolution` is the side of images for a module; None for texts.
     """
     if isinstance(encoder, Encoder):
         return EncoderNetwork(encoder, f"the encoder {type(encoder).__qualname__}")
@@ -227,19 +227,19 @@ def network_of(encoder: Any, spec: tuple[str, dict[str, Any]], folder: Path | No
     if folder is not None:
         return _run(folder, _stamp(folder))
     name, options = spec
-    if any(isinstance(value, list | dict | set) for value in options.values()):  # no key of the cache of `named`
+    if any(isinstance(value, list | dict | set) for value in options.values()):  # no cache key
         check_options("encoder", name, ENCODERS.get(name), options)
     return named(name, tuple(sorted(options.items())))
 
 
 @lru_cache(maxsize=LOADED)
 def named(name: str, options: Options) -> FrozenNetwork:
-    """The registered encoder of that name with those options, loaded the first time; its weights must be ready."""
+    """Load a registered encoder; refuse one that has to be trained first."""
     check_options("encoder", name, ENCODERS.get(name), dict(options))
     encoder = make_encoder(name, dict(options))
     if any(parameter.requires_grad for parameter in encoder.parameters()):
         raise ConfigError(
-            f"encoder {name!r} has to be trained before its vectors mean anything; take one that is ready-made, "
+            f"encoder {name!r} has to be trained first; use a pretrained one, "
             "such as minilm for texts or efficientnet-lite0 for images, or the folder of a run"
         )
     return FrozenNetwork(encoder, f"encoder {name!r}")
@@ -247,18 +247,18 @@ def named(name: str, options: Options) -> FrozenNetwork:
 
 @lru_cache(maxsize=LOADED)
 def _run(folder: Path, stamp: tuple[int, ...]) -> RunNetwork:
-    """The network of a run, loaded again whenever its files change."""
+    """Load the encoder of a run; `stamp` changes with its files."""
     return RunNetwork(folder)
 
 
 def forget_networks() -> None:
-    """Drop every loaded network, and the vectors kept with it."""
+    """Drop all loaded networks and their cached vectors."""
     named.cache_clear()
     _run.cache_clear()
 
 
 def _stamp(folder: Path) -> tuple[int, ...]:
-    """Sizes and times of the files that a run's vectors follow from."""
+    """Return sizes and times of the files that determine a run's vectors."""
     run = Run(folder)
     found = [path.stat() for path in (run.config, run.model, run.prior_ratio) if path.exists()]
     return tuple(number for stat in found for number in (stat.st_size, stat.st_mtime_ns))
@@ -266,7 +266,7 @@ def _stamp(folder: Path) -> tuple[int, ...]:
 
 @contextmanager
 def _eval_mode(module: nn.Module) -> Iterator[None]:
-    """Switch to eval mode, and each part back to the mode it was in."""
+    """Switch to eval mode, and each submodule back to its mode afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -280,10 +280,10 @@ _DIGESTS: WeakKeyDictionary[nn.Module, tuple[Any, str]] = WeakKeyDictionary()
 
 
 def digest_of(module: nn.Module) -> str:
-    """A sha256 of all weights; computed again only after one of them was written to."""
+    """Return the sha256 of all weights; cached until one of them is written to."""
     tensors = [*module.parameters(), *module.buffers()]
     state = tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
     if _DIGESTS.get(module, (None, ""))[0] != state:
-        hashed: Any = weights_digest  # which reads no more than parameters and buffers
+        hashed: Any = weights_digest  # which takes any module
         _DIGESTS[module] = state, hashed(module)
     return _DIGESTS[module][1]

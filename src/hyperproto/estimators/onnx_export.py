@@ -1,4 +1,4 @@
-"""A fitted classifier as an ONNX graph: the feature transform, one matrix product and a bias; see `export`."""
+"""Export of a classifier as an ONNX graph: the feature transform, one matrix product and a bias."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,16 @@ from hyperproto.files import atomic_write
 from hyperproto.regions.arrays import SHORTEST
 
 OPSET = 17
-IR_VERSION = 8  # as old as the opset, so that old runtimes read it
+IR_VERSION = 8  # as old as the opset, for old runtimes
 
 
 def export(model: Snapshot, path: Path, temperature: float | None) -> None:
-    """Write the graph. Its input is `x` (n, D) float32, its outputs are
+    """Write the graph. Its input is `x` (n, D) float32.
 
-    - `scores` (n, N): minus the measure, but for a number that all classes of a row share;
-    - `label` (n,): the index of the class, -1 for none of these; the labels are in the metadata, as JSON;
+    Outputs:
+
+    - `scores` (n, N): minus the measure, up to a number that all classes of a row share;
+    - `label` (n,): index of the class, -1 for none of these; the metadata hold the labels as JSON;
     - `probabilities` (n, N), if there is a temperature, and `plausible` (n, N), if there is a coverage.
     """
     form = model.linear
@@ -30,7 +32,7 @@ def export(model: Snapshot, path: Path, temperature: float | None) -> None:
             "sphere": ("squared=False", "squared=True"),
             "point": ("squared=False", "squared=True"),
         }.get(region, (f"the region {region!r}", "region='sphere'"))
-        raise ConfigError(f"the measure of {what} is not linear in x, so there is no such graph; fit with {instead}")
+        raise ConfigError(f"the measure of {what} is not linear in x, so it cannot be exported; fit with {instead}")
     graph = _Graph()
     x = _transform(graph, model)
     scores = graph.add("Gemm", x, graph.constant(form.weights), graph.constant(form.bias))
@@ -56,7 +58,7 @@ def _transform(graph: "_Graph", model: Snapshot) -> str:
     elif not model.unit:
         return x if model.origin is None else graph.add("Sub", x, graph.constant(model.origin))
     shortest = SHORTEST * float(np.abs(model.mean).max()) if model.centered else 0.0
-    peak = graph.add("ReduceMax", graph.add("Abs", x), axes=[1], keepdims=1)  # so that no square overflows
+    peak = graph.add("ReduceMax", graph.add("Abs", x), axes=[1], keepdims=1)  # avoids overflow of the squares
     some = graph.add("Greater", peak, graph.constant(np.array(shortest)))
     x = graph.add("Div", x, graph.add("Where", some, peak, graph.constant(np.array(1.0))))
     length = graph.add("ReduceL2", x, axes=[1], keepdims=1)
@@ -64,7 +66,7 @@ def _transform(graph: "_Graph", model: Snapshot) -> str:
 
 
 def _rejecting(graph: "_Graph", model: Snapshot, x: str, scores: str) -> list[Any]:
-    """Keep the best class if x lies within its threshold: ||x - mean||^2 - threshold^2 <= 0, by one more product."""
+    """Reject rows beyond the threshold of the best class: ||x - mean||^2 > threshold^2, by one more product."""
     near = model.squared_distances
     limit = np.where(np.isfinite(model.thresholds), model.thresholds, 1e18) ** 2
     away = graph.add("Sub", x, graph.constant(near.middle))
@@ -80,7 +82,7 @@ def _rejecting(graph: "_Graph", model: Snapshot, x: str, scores: str) -> list[An
 
 
 class _Graph:
-    """Nodes and constants, each with a number for a name."""
+    """Nodes and constants of the graph, named by number."""
 
     def __init__(self) -> None:
         try:

@@ -1,11 +1,11 @@
-"""A fitted classifier on disk: model.json, and a safetensors file that it names with its checksum. No pickle.
+"""Saved classifiers: model.json, and a safetensors file that it names with its checksum. No pickle.
 
-The tensors are written first, under a name of their own; the folder is the new model from the moment model.json is
-replaced, and the old one until then. Writers take turns (`model_lock`). Readers need no lock: where the tensors are
-gone, a newer model.json names others.
+The tensors are written first, under a name of their own. Replacing model.json switches the folder from the old to the
+new model. Writers take turns (`model_lock`). Readers need no lock: if the tensors are gone, a newer model.json names
+others.
 
-Checksums tell of accidents. Whoever forges a model can compute them again, so every field is also checked against the
-others: a model that loads is one that `fit` could have made.
+Checksums detect accidents, not forgery, so every field is also checked against the others: a model that loads is one
+that `fit` could have made.
 """
 
 import json
@@ -33,36 +33,36 @@ from hyperproto.regions.left_out import Folds
 from hyperproto.regions.statistics import Moments, moments_of
 
 FORMAT = "hyperproto-estimator/1"
-SIDE_FORMAT = "hyperproto-estimator/2"  # with names of classes or unlabelled rows
+EVIDENCE_FORMAT = "hyperproto-estimator/2"  # with class names or unlabelled rows
 HEAD = "model.json"
 AGAIN = "take it from a copy, or fit and save again"
-LONGEST_WAIT = 600.0  # seconds for which a writer waits for others
+LONGEST_WAIT = 600.0  # seconds that a writer waits for others
 CLUSTERS = {"cluster_mean", "cluster_worth", "cluster_rows"}
 HEADS, FOLDS = {"head_center", "head_radius"}, {"fold_fold", "fold_weights", "fold_bias"}
-SURE = {"row_temperature"}
-SIDE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS, *SURE}
+TEMPERATURE = {"row_temperature"}
+EVIDENCE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS, *TEMPERATURE}
 STATISTICS, EXAMPLES = ("count", "mean", "squares"), ("rows", "slots", "weights", "numbers", "given")
-ROUNDING, LOOSE_ROUNDING = 1e-6, 1e-4  # of statistics that were updated many times; of squares, from float32 rows
+ROUNDING, SQUARES_ROUNDING = 1e-6, 1e-4  # of means after many updates; of squares of float32 rows
 Tensors = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What is written of a classifier, and read again."""
+    """Content of a saved classifier."""
 
-    kind: str  # the name of its class
+    kind: str  # name of its class
     parameters: Mapping[str, Any]
     state: State
-    feature_names: list[str] | None  # if the features have any
-    encoder: Mapping[str, Any] | None = None  # what made the vectors, if that is known
+    feature_names: list[str] | None  # if the columns have names
+    encoder: Mapping[str, Any] | None = None  # identity of the encoder of texts or images
 
 
 @contextmanager
 def model_lock(folder: str | PathLike[str], timeout: float = LONGEST_WAIT) -> Iterator[None]:
-    """Let no other process, and no other thread, change a saved model between `load` and `save`.
+    """Lock a saved model against changes by other processes and threads between `load` and `save`.
 
-    A process that dies frees the lock. One that waits for longer than `timeout` seconds gets a `BusyError`. Loading
-    alone needs no lock.
+    The end of a process frees its lock. After `timeout` seconds of waiting a `BusyError` is raised. Loading alone needs
+    no lock.
 
     >>> with model_lock("model"):  # doctest: +SKIP
     ...     load_classifier("model").partial_fit(texts, labels).save("model")
@@ -82,7 +82,7 @@ def write(folder: Path, saved: Saved, summarise: Callable[[], UnlabelledSummary 
     digest = sha256(content).hexdigest()
     file_name = f"tensors-{digest[:16]}.safetensors"
     head = {
-        "format": SIDE_FORMAT if evidence else FORMAT,
+        "format": EVIDENCE_FORMAT if evidence else FORMAT,
         "hyperproto": hyperproto.__version__,
         "kind": saved.kind,
         "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
@@ -106,13 +106,13 @@ def write(folder: Path, saved: Saved, summarise: Callable[[], UnlabelledSummary 
             file.write(content)
         with atomic_write(folder / HEAD) as file:
             file.write(text + b"\n")
-        for old in folder.glob("tensors-*.safetensors"):  # nothing names them: no other process writes a model.json now
+        for old in folder.glob("tensors-*.safetensors"):  # unused now: the lock keeps other writers out
             if old.name != file_name:
                 old.unlink(missing_ok=True)
 
 
 def read_kind(folder: Path) -> str:
-    """Read which class a model is of."""
+    """Return the name of the class of a saved model."""
     return str(_read_head(folder)["kind"])
 
 
@@ -125,7 +125,7 @@ def read(folder: Path) -> Saved:
             content = read_bytes(path, missing=f"{HEAD} names it: {AGAIN}")
             break
         except DataError:
-            if _read_head(folder) == head:  # else the model was replaced since, and its old tensors removed
+            if _read_head(folder) == head:  # else the model was replaced meanwhile
                 raise
     if len(content) != head["tensors"]["bytes"] or sha256(content).hexdigest() != head["tensors"]["sha256"]:
         raise DataError(
@@ -134,17 +134,17 @@ def read(folder: Path) -> Saved:
         )
     try:
         tensors = _safetensors().load(content)
-    except Exception as error:  # whatever a reader makes of damage
+    except Exception as error:  # the reader raises many types on damaged files
         raise DataError(f"{path}: not readable as safetensors ({error}); {AGAIN}") from None
     items = dict(head["items"] or [])
-    side = {name: tensors.pop(name) for name in sorted(SIDE & {*tensors})}
+    evidence = {name: tensors.pop(name) for name in sorted(EVIDENCE & {*tensors})}
     way, size = len(head["classes"]), (0, *tensors.get("mean", np.empty(0)).shape)[-1]
-    _refuse(path, _side_problems(side, way, size, tensors, head["unit"]))
-    _refuse(path, _tensors_problems(tensors, way, head["unit"], items, _declared(side)))
+    _refuse(path, _evidence_problems(evidence, way, size, tensors, head["unit"]))
+    _refuse(path, _tensors_problems(tensors, way, head["unit"], items, _declared(evidence)))
     names = head["feature_names"]
     if names is not None and len(names) != size:
         raise DataError(f"{folder / HEAD}: {len(names)} names for {size} features; {AGAIN}")
-    state = _state(tensors, side, head["classes"], head["unit"])
+    state = _state(tensors, evidence, head["classes"], head["unit"])
     state.items = items
     return Saved(head["kind"], head["parameters"], state, names, head["encoder"])
 
@@ -221,7 +221,7 @@ def construct(cls: Any, folder: str | PathLike[str], saved: Saved) -> Any:
 
 
 def read_checked(path: Path, form: str | tuple[str, ...], kind: str) -> dict[str, Any]:
-    """Read a JSON file of this format whose checksum is right; `kind` is what the folder holds, in words."""
+    """Read a JSON file and check its format and checksum; messages call its content a saved `kind`."""
     forms = (form,) if isinstance(form, str) else form
     head = read_json(path, missing=f"a saved {kind} is a folder with a {path.name} in it", damaged=AGAIN)
     found = head.get("format") if isinstance(head, dict) else None
@@ -233,7 +233,7 @@ def read_checked(path: Path, form: str | tuple[str, ...], kind: str) -> dict[str
 
 
 def identity_problems(encoder: Any) -> Iterator[str]:
-    """Say what is wrong with the identity of an encoder, as a file has it; what follows the first may not matter."""
+    """Yield what is wrong with the saved identity of an encoder; only the first item is reliable."""
     if not (isinstance(encoder, dict) and isinstance(encoder.get("name"), str)):
         yield f"its encoder is {encoder!r}, which has no name"
     if not isinstance(encoder.get("options"), dict) or not isinstance(encoder.get("sha256", 0), str | None):
@@ -246,19 +246,19 @@ def identity_problems(encoder: Any) -> Iterator[str]:
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
-    head = read_checked(folder / HEAD, (FORMAT, SIDE_FORMAT), "classifier")
+    head = read_checked(folder / HEAD, (FORMAT, EVIDENCE_FORMAT), "classifier")
     _refuse(folder / HEAD, _head_problems(head))
     return head
 
 
 def _refuse(path: Path, problems: Iterator[str]) -> None:
-    """Raise the first problem, if there is one; the checks after it rest on it."""
+    """Raise the first problem, if there is one; later checks rely on earlier ones."""
     for problem in problems:
         raise DataError(f"{path}: {problem}; no saved classifier is like that: {AGAIN}")
 
 
 def _head_problems(head: Mapping[str, Any]) -> Iterator[str]:
-    """Say what is wrong with the fields of model.json, each by itself."""
+    """Yield what is wrong with single fields of model.json."""
     for name, kind in (("kind", str), ("parameters", dict), ("classes", list), ("unit", bool), ("tensors", dict)):
         if not isinstance(head.get(name), kind):
             yield f"its {name!r} is {head.get(name)!r}"
@@ -292,63 +292,60 @@ def _is_number(value: Any) -> bool:
 
 
 def contiguous(tensors: Tensors) -> dict[str, NDArray[Any]]:
-    """Arrays as safetensors writes them: it takes no views with gaps."""
+    """Return contiguous arrays, which safetensors needs."""
     return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
 
 
-def _declared(side: Tensors) -> list[int]:
-    """The classes that need no example."""
-    return side["named"][side["declared"] > 0].tolist() if "names" in side else []
+def _declared(evidence: Tensors) -> list[int]:
+    """Return the slots of classes that need no example."""
+    return evidence["named"][evidence["declared"] > 0].tolist() if "names" in evidence else []
 
 
-def _side_problems(side: Tensors, way: int, size: int, tensors: Tensors, unit: bool) -> Iterator[str]:
-    """Say what is wrong with names, unlabelled rows or what they came to, alone and together."""
+def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, unit: bool) -> Iterator[str]:
+    """Yield what is wrong with names, unlabelled rows or their summary, alone and together."""
     for group in ({"names", "named", "declared"}, CLUSTERS, HEADS, FOLDS):
-        if group & {*side} and not group <= {*side}:
-            yield f"holds {', '.join(sorted(group & {*side}))} without {', '.join(sorted(group - {*side}))}"
-    if ((HEADS | FOLDS | SURE) & {*side} and not {*side} >= CLUSTERS) or ("unlabelled" in side and CLUSTERS & {*side}):
+        if group & {*found} and not group <= {*found}:
+            yield f"holds {', '.join(sorted(group & {*found}))} without {', '.join(sorted(group - {*found}))}"
+    derived = (HEADS | FOLDS | TEMPERATURE) & {*found}
+    if (derived and not {*found} >= CLUSTERS) or ("unlabelled" in found and CLUSTERS & {*found}):
         yield "holds clusters beside unlabelled rows, or a head without either"
-    number, rows = (*side.get("named", np.empty(0)).shape, 0)[0], (*side.get("unlabelled", np.empty(0)).shape, 0)[0]
+    number, rows = (*found.get("named", np.empty(0)).shape, 0)[0], (*found.get("unlabelled", np.empty(0)).shape, 0)[0]
     examples, folds = (
-        (*tensors.get("slots", np.empty(0)).shape, 0)[0],
-        (*side.get("fold_bias", np.empty(0)).shape, 0)[0],
+        (*of.get(name, np.empty(0)).shape, 0)[0] for of, name in ((tensors, "slots"), (found, "fold_bias"))
     )
     shapes: dict[str, tuple[int, ...]] = {"names": (number, size), "named": (number,), "declared": (number,)}
     shapes |= {"unlabelled": (rows, size), "cluster_mean": (way, size), "cluster_worth": (way,), "cluster_rows": (2,)}
     shapes |= {"head_center": (way, size), "head_radius": (way,), "fold_fold": (examples,)}
     shapes |= {"fold_weights": (folds, size, way), "fold_bias": (folds, way), "row_temperature": (1,)}
-    for name, tensor in side.items():
+    for name, tensor in found.items():
         kinds = "i8" if name in ("named", "declared", "fold_fold") else "f4 f8" if name == "unlabelled" else "f8"
         if tensor.shape != shapes[name] or not tensor.size or tensor.dtype.str[1:] not in kinds.split():
             yield f"{name!r} is of type {tensor.dtype} and shape {tensor.shape}, not {shapes[name]}, or nothing in it"
         if not np.isfinite(tensor).all():
             yield f"{name!r} holds numbers that are not finite"
-    for name in sorted({"names", "unlabelled"} & {*side} if unit else ()):
-        if not _has_unit_rows(side[name]):
+    for name in sorted({"names", "unlabelled"} & {*found} if unit else ()):
+        if not _has_unit_rows(found[name]):
             yield f"{name!r} are not of length 1"
-    if "named" in side:
-        slots = side["named"]
+    if "named" in found:
+        slots = found["named"]
         if (
             (np.diff(slots) <= 0).any()
             or slots[0] < 0
             or slots[-1] >= way
-            or not np.isin(side["declared"], (0, 1)).all()
+            or not np.isin(found["declared"], (0, 1)).all()
         ):
-            yield "names classes that there are not, or one twice"
+            yield "names classes that do not exist, or one twice"
     least = {"cluster_worth": 0.0, "cluster_rows": 0.0, "row_temperature": np.finfo(np.float64).tiny}
-    if any((side[name] < bound).any() for name, bound in least.items() if name in side):
-        yield "a cluster is worth less than nothing, or a temperature is not above 0"
-    if "fold_fold" in side and ((side["fold_fold"] < 0) | (side["fold_fold"] >= folds)).any():
-        yield "an example is in a fold that there is not"
+    if any((found[name] < bound).any() for name, bound in least.items() if name in found):
+        yield "a cluster has a negative weight, or a temperature is not above 0"
+    if "fold_fold" in found and ((found["fold_fold"] < 0) | (found["fold_fold"] >= folds)).any():
+        yield "an example is in a fold that does not exist"
 
 
 def _tensors_problems(
     tensors: Tensors, way: int, unit: bool, items: Mapping[int, str], declared: Sequence[int]
 ) -> Iterator[str]:
-    """Say what is wrong with the tensors of a memory of `way` classes, alone and together.
-
-    Classes that were `declared` by a name may have no examples.
-    """
+    """Yield what is wrong with the tensors of a state of `way` classes; those `declared` need no examples."""
     kept = "rows" in tensors
     expected = {*STATISTICS, *(EXAMPLES if kept else ())}
     if set(tensors) != expected:
@@ -380,7 +377,7 @@ def _tensors_problems(
 
 
 def _examples_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[int, str]) -> Iterator[str]:
-    """Say what is wrong between examples and statistics, each right by itself."""
+    """Yield contradictions between examples and statistics."""
     rows, slots, weights, numbers = (tensors[name] for name in ("rows", "slots", "weights", "numbers"))
     count, mean, squares = (tensors[name] for name in STATISTICS)
     if ((slots < 0) | (slots >= way)).any() or (weights <= 0).any():
@@ -398,14 +395,14 @@ def _examples_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[in
     found = moments_of(rows, slots, weights, way)
     if (np.abs(found.mean - mean) > ROUNDING * np.abs(rows).max()).any():
         yield "the means of classes are not those of their examples"
-    tolerance = LOOSE_ROUNDING * squares + ROUNDING * count * np.linalg.norm(rows, axis=1).max() ** 2
+    tolerance = SQUARES_ROUNDING * squares + ROUNDING * count * np.linalg.norm(rows, axis=1).max() ** 2
     if (np.abs(found.squares - squares) > tolerance).any():
         yield "the scatter of classes is not that of their examples"
 
 
 def _has_unit_rows(rows: NDArray[Any]) -> bool:
     length = np.linalg.norm(rows, axis=1)
-    return not (np.abs(length - 1)[length >= SHORTEST] > LOOSE_ROUNDING).any()
+    return not (np.abs(length - 1)[length >= SHORTEST] > SQUARES_ROUNDING).any()
 
 
 def _safetensors() -> Any:

@@ -1,4 +1,4 @@
-"""EntityTagger: a handful of annotated sentences to labels of words. torch is imported when there are words to read."""
+"""EntityTagger: few-shot tagger of words. torch is imported when there are words to encode."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,36 +36,36 @@ Sentences = list[list[str]]
 
 FORMAT = "hyperproto-tagger/1"
 FILE = "tagger.json"
-_TAKING = RLock()  # threads take turns in changing a tagger, so that none loses what another adds
-TOGETHER = 64  # sentences that are labelled at once
-# What vectors are used with unless told otherwise: of what needs no training data, among the best that we found on
-# Few-NERD's validation types, with MiniLM as it comes and trained (results/entities/fewnerd-minilm-*-choices.json).
+_CHANGING = RLock()  # one thread at a time changes a tagger, so that no addition is lost
+TOGETHER = 64  # sentences per episode
+# Defaults: among the best without training data on Few-NERD's validation types, with MiniLM frozen and trained
+# (results/entities/fewnerd-minilm-*-choices.json).
 METHOD, TRANSFORM, OPTIONS = "cosine", "unit", {"path": True, "temperature": 0.05}
 
 
 class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """Label the words of sentences by the example of a few annotated ones; nothing is trained.
+    """Few-shot tagger: labels the words of sentences after a few annotated ones; nothing is trained.
 
-    A sentence is a list of words, and each word has a tag: a type, or "O" for none; BIO and BIOES tags are read as IO.
-    Every type, and O, gets a region, or whatever the method has, from its words.
+    A sentence is a list of words, and each word has a tag: a type, or "O" for none. BIO and BIOES tags are read as IO.
+    A few-shot method, such as prototypes or regions, fits each type and O to its words.
 
     Parameters
     ----------
     encoder : "minilm" or another language model by its name, or the folder of a run that `hyperproto train` made on
         tagged sentences.
-    method : a few-shot method by its name; None: cosine prototypes on vectors of length 1 and the best path of labels,
-        at a temperature chosen on Few-NERD's validation types. For a run with a `fit_mode` None is its own method.
-    fit_mode : the method's closed form, such as "bayes"; None: its default.
-    feature_transform : "none", "unit" or "center-unit"; None: "unit", or that of the run or method that was named.
-    options : further options of the method and of how labels are decided, such as {"path": True, "tau": 0.3}. What
-        follows from training data (transitions between labels, the centre, what O looks like) is found in the examples.
-    scheme : of the tags: "auto", "io", "bio" or "bioes".
+    method : name of a few-shot method. None: cosine prototypes on vectors of length 1 with Viterbi decoding, at a
+        temperature chosen on Few-NERD's validation types; for a run with a `fit_mode`, the run's own method.
+    fit_mode : closed form of the method, such as "bayes"; None: its default.
+    feature_transform : "none", "unit" or "center-unit"; None: "unit", or that of the named run or method.
+    options : further options of the method and the decision, such as {"path": True, "tau": 0.3}. Label transitions, the
+        centre and the model of O are estimated from the examples instead of training data.
+    scheme : scheme of the tags: "auto", "io", "bio" or "bioes".
 
     Attributes
     ----------
-    classes_ : "O", then the types in the order of the alphabet.
-    sentences_, tags_ : the examples, tags as IO.
-    encoder_ : the encoder's name, options and a checksum of its weights.
+    classes_ : "O", then the types in alphabetical order.
+    sentences_, tags_ : examples, with IO tags.
+    encoder_ : name, options and weight checksum of the encoder.
 
     Examples
     --------
@@ -99,35 +99,35 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         self.scheme = scheme
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Take annotated sentences: `X` a list of lists of words, `y` as many tags."""
-        trust_names([self.method])  # the user's own words: what a saved tagger names, `load` has asked for
+        """Fit to annotated sentences: `X` is a list of lists of words, `y` their tags in the same shape."""
+        trust_names([self.method])  # named by the user; `load` asks before it imports what a saved tagger names
         return self._take(*self._examples(X, y))
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add annotated sentences, of old types or of new ones, as if they had been there from the start."""
+        """Add annotated sentences of old or new types, with the same result as a fit to all sentences."""
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y)
         sentences, tags = self._examples(X, y)
-        with _TAKING:
+        with _CHANGING:
             return self._take([*self.sentences_, *sentences], [*self.tags_, *tags])
 
     def predict(self, X: Any, *, progress: Progress | None = None) -> Sentences:
-        """The tag of each word, "O" or a type, for each sentence: those of the best path, if the options say so."""
+        """Return the tag of each word, "O" or a type, for each sentence; with `path`, by Viterbi decoding."""
         return [[found.classes[label] for label in found.labels] for found in self._answers(X, progress)]
 
     def predict_proba(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
-        """The probability of each class for each word, an array (n_words, n_classes) a sentence.
+        """Return the probability of each class for each word, one array (n_words, n_classes) per sentence.
 
-        A softmax over the classes, each word by itself: a path of labels, which `predict` may follow, is not in it.
+        This is a softmax for each word by itself, without the label transitions that `predict` may use.
         """
         return [found.probabilities for found in self._answers(X, progress)]
 
     def decision_function(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
-        """The method's scores for each word, an array (n_words, n_classes) a sentence; higher is likelier."""
+        """Return the method's scores, one array (n_words, n_classes) per sentence; higher is more likely."""
         return [found.scores for found in self._answers(X, progress)]
 
     def entities(self, X: Any, *, progress: Progress | None = None) -> list[list[tuple[str, int, int]]]:
-        """The entities of each sentence: type, first word and one past the last, counted from 0."""
+        """Return the entities of each sentence as (type, first word, one past the last word), counted from 0."""
         entities = []
         for found in self._answers(X, progress):
             numbers = np.array([OUTSIDE if label == 0 else label for label in found.labels])  # 0 is O
@@ -137,7 +137,7 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         return entities
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the examples, the parameters and the name of the encoder, but not the encoder, to tagger.json."""
+        """Write examples, parameters and the identity of the encoder, but not the encoder, to tagger.json."""
         check_is_fitted(self)
         run = run_folder(self.encoder)
         content = {
@@ -161,10 +161,10 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     def load(
         cls, folder: str | PathLike[str], *, encoder: str | PathLike[str] | None = None, trust: Trust = None
     ) -> Self:
-        """Read a tagger that `save` wrote; a file that was changed is refused, and so is an encoder of other weights.
+        """Read a tagger that `save` wrote; changed files and an encoder with other weights are refused.
 
-        `encoder` stands in for the one that was saved: a run that moved. `trust` names .py files that the tagger, or
-        its run, may import.
+        `encoder` replaces the saved one, such as a run that moved. `trust` names .py files that the tagger or its run
+        may import.
         """
         trust_files(trust)
         saved = read_checked(Path(folder) / FILE, FORMAT, "tagger")
@@ -192,44 +192,44 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         return loaded
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are examples."""
+        """Return whether there are examples."""
         return hasattr(self, "sentences_")
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """The encoder, then whatever differs from the defaults."""
+        """Return the class with the encoder and all parameters that differ from the defaults."""
         defaults = type(self)().get_params()
         changed = [f"{key}={value!r}" for key, value in self.get_params().items() if value != defaults[key]]
         given = [f"encoder={fspath(self.encoder)!r}", *(each for each in changed if not each.startswith("encoder="))]
         return f"{type(self).__name__}({', '.join(given)})"
 
     def __copy__(self) -> Self:
-        """A tagger that can be changed without this one; the encoder is shared."""
+        """Return an independent copy that shares the encoder."""
         copied: Self = copy_fitted(self, shared=("_ready",))
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        """Settings and examples; the network is made again."""
+        """Return parameters and examples; the network is loaded again."""
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_ready"}
 
     def _examples(self, X: Any, y: Any) -> tuple[Sentences, Sentences]:
-        """Check annotated sentences; return their words, and their tags as IO."""
+        """Check annotated sentences; return their words and IO tags."""
         if self.scheme not in ("auto", "io", *SCHEMES):
             raise ConfigError(unknown_name("scheme of tags called", str(self.scheme), ("auto", "io", *SCHEMES)))
         sentences, tags = check_examples(X, y)
-        pool = io_pool(_Given.of(sentences, tags), self.scheme, name="examples", split="all")
+        pool = io_pool(_ListedSentences.of(sentences, tags), self.scheme, name="examples", split="all")
         return sentences, labels_of_sentences(pool)
 
     def _take(self, sentences: Sentences, tags: Sentences) -> Self:
-        """Make ready to answer by these examples; on an error nothing has changed."""
-        pool = io_pool(_Given.of(sentences, tags), "io", name="examples", split="all")
+        """Fit to these examples; an error changes nothing."""
+        pool = io_pool(_ListedSentences.of(sentences, tags), "io", name="examples", split="all")
         if not pool.n_classes:
             raise DataError(f"every word is {OUTSIDE_NAME}; mark at least one entity")
         try:
             ready = _Ready.of(self, pool, getattr(self, "_ready", None))
         except ImportError as error:
             raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[text]'") from error
-        self._ready = ready  # all that an answer follows from
+        self._ready = ready
         self.sentences_, self.tags_ = sentences, tags
         self.classes_ = [*ready.classes]
         self.encoder_ = ready.identity
@@ -240,14 +240,14 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         sentences = check_sentences_of_words(X, "X", "words")
         ready: _Ready | None = getattr(self, "_ready", None)
         if ready is None or ready.parameters != self.get_params():
-            with _TAKING:
-                ready = self._take(self.sentences_, self.tags_)._ready  # after a pickle, or with other parameters
+            with _CHANGING:
+                ready = self._take(self.sentences_, self.tags_)._ready  # after unpickling or a change of parameters
         return list(ready.answers(sentences, progress)) if sentences else []
 
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """What is known of the words of a sentence: labels (n,), scores and probabilities (n, n_classes)."""
+    """Labels (n,), scores and probabilities (n, n_classes) of the words of a sentence."""
 
     classes: list[str]
     labels: list[int]
@@ -257,7 +257,7 @@ class _Answer:
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """A method and an encoder, ready to label words by examples, which are encoded already."""
+    """Method, encoder and encoded examples: everything that is derived from parameters and examples."""
 
     parameters: dict[str, Any]
     source: "Source"
@@ -267,9 +267,9 @@ class _Ready:
 
     @classmethod
     def of(cls, tagger: EntityTagger, examples: Pool, before: "_Ready | None") -> "_Ready":
-        """Make the method and the encoder that the parameters ask for, and encode the examples.
+        """Make the method and encoder that the parameters select, and encode the examples.
 
-        With the same parameters as `before` its encoder is used again, and examples that it had are not encoded again.
+        If the parameters are those of `before`, its encoder and the vectors of its examples are reused.
         """
         from hyperproto.encoders import Units
 
@@ -286,22 +286,22 @@ class _Ready:
 
     @property
     def classes(self) -> list[str]:
-        """O, then the types."""
+        """Labels: O, then the types."""
         return [OUTSIDE_NAME, *self.examples.class_names]
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the vectors follow from, as that of a classifier's encoder."""
+        """Identity of the encoder, in the form of `ItemEncoder.identity`."""
         from hyperproto.estimators.networks import digest_of
 
         encoder = self.source.encoder
         name, options = encoder.made_from or (type(encoder).__qualname__, {})
-        if self.source.method is not None:  # a run's
+        if self.source.method is not None:  # of a run
             name, options = "run", {"encoder": name, **options}
         return {"name": name, "options": options, "sha256": digest_of(encoder)}
 
     def answers(self, sentences: Sentences, progress: Progress | None) -> Iterator[_Answer]:
-        """Label the words of other sentences, some sentences at a time."""
+        """Yield the answers for other sentences."""
         from hyperproto.encoders import Units
         from hyperproto.evaluation import EncodedPool
 
@@ -318,7 +318,7 @@ class _Ready:
 
 
 def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "Source":
-    """Where vectors come from: a run, or an encoder by its name (that of `before`); the examples are training data."""
+    """Return the source of vectors, a run or a named encoder (that of `before`); the examples are its training data."""
     from hyperproto.training.sources import encoder_source, run_source
 
     if not isinstance(tagger.encoder, str | PathLike):
@@ -335,7 +335,7 @@ def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "S
 
 
 def _candidate(tagger: EntityTagger, source: "Source") -> "Candidate":
-    """The encoder with the method, closed form and transform that the parameters ask for."""
+    """Return the encoder with the selected method, closed form and transform."""
     from hyperproto.training.sources import check_choices, make_candidate
 
     if not isinstance(tagger.options, Mapping | None):
@@ -353,7 +353,7 @@ def _candidate(tagger: EntityTagger, source: "Source") -> "Candidate":
 
 
 def _labelled(candidate: "Candidate", encoded: Any, episodes: "Sequence[Episode]") -> Iterator[Any]:
-    """Score and decide: for each episode labels (n,), scores and probabilities (n, n_classes) of its query words."""
+    """Yield labels (n,), scores and probabilities (n, n_classes) of the query words of each episode."""
     from hyperproto.evaluation import score_episodes
 
     predictor = candidate.predictor
@@ -365,7 +365,7 @@ def _labelled(candidate: "Candidate", encoded: Any, episodes: "Sequence[Episode]
 
 
 def _encode(encoder: "Encoder", pool: Pool, progress: Progress | None) -> "Units":
-    """A vector for each word."""
+    """Encode the words of a pool, one vector per word."""
     units = encoder.encode_all(encoder.prepare(pool.items), progress)
     if not np.array_equal(units.offsets, pool.unit_offsets):
         raise ConfigError(f"{type(encoder).__qualname__} does not give a vector for each word; name one that does")
@@ -373,7 +373,7 @@ def _encode(encoder: "Encoder", pool: Pool, progress: Progress | None) -> "Units
 
 
 def _with_sentences(examples: Pool, sentences: Sentences, alone: bool = False) -> Pool:
-    """Put sentences behind the examples (or `alone`), their words of no class yet."""
+    """Return a pool of the examples followed by sentences without labels, or of these `alone`."""
     items = sentences if alone else [*examples.items, *sentences]
     offsets = np.cumsum([0, *map(len, items)])
     unknown = np.full(sum(map(len, sentences)), OUTSIDE)
@@ -382,7 +382,7 @@ def _with_sentences(examples: Pool, sentences: Sentences, alone: bool = False) -
 
 
 def _episodes(pool: Pool, n_examples: int) -> "list[Episode]":
-    """All examples are the support of every episode; the queries are the other sentences, some at a time."""
+    """Return episodes whose support is all examples, and whose queries are the other sentences in turn."""
     from hyperproto.episodes import Episode
     from hyperproto.episodes.episode import token_classes, token_labels
 
@@ -393,12 +393,12 @@ def _episodes(pool: Pool, n_examples: int) -> "list[Episode]":
     return [Episode(*examples, np.arange(start, min(start + TOGETHER, len(pool))), None) for start in starts]
 
 
-class _Given(Tagged):
-    """Sentences that were given as lists: places in messages are those of the lists."""
+class _ListedSentences(Tagged):
+    """Sentences given as lists; messages name positions in the lists."""
 
     @classmethod
-    def of(cls, sentences: Sentences, tags: Sentences) -> "_Given":
-        """Number the tags."""
+    def of(cls, sentences: Sentences, tags: Sentences) -> "_ListedSentences":
+        """Return tagged sentences with the tags encoded as numbers."""
         flat = [tag for row in tags for tag in row]
         names = {name: number for number, name in enumerate(dict.fromkeys(flat))}
         lengths = [len(words) for words in sentences]
@@ -407,12 +407,12 @@ class _Given(Tagged):
         return cls(Path("y"), sentences, np.array([names[tag] for tag in flat]), tuple(names), offsets, sentence)
 
     def place_of(self, label: int) -> str:
-        """The sentence of the first word with this label."""
+        """Return the position of the first sentence with this label."""
         return f"{self.path}[{self.line_of(label)}]"
 
 
 def check_examples(X: Any, y: Any) -> tuple[Sentences, Sentences]:
-    """Make lists of words and of their tags; each word must have one."""
+    """Return lists of words and of their tags; refuse words without a tag."""
     sentences, tags = check_sentences_of_words(X, "X", "words"), check_sentences_of_words(y, "y", "tags")
     if len(sentences) != len(tags):
         raise DataError(f"X has {len(sentences)} sentences, but y tags of {len(tags)}; give each word a tag")
@@ -423,7 +423,7 @@ def check_examples(X: Any, y: Any) -> tuple[Sentences, Sentences]:
 
 
 def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
-    """Make lists of lists of strings; what is none is named by its position. `words` says what the strings are."""
+    """Return lists of lists of strings; messages call them `name` and the strings `words`."""
     if isinstance(X, str) or not hasattr(X, "__iter__"):
         raise DataError(f"{name} is {X!r}; give a list of sentences, each a list of {words}")
     sentences: Sentences = []
@@ -440,5 +440,5 @@ def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
                 raise DataError(
                     f"{name}[{row}][{place}] is {word!r}, which holds half a character; correct or remove it"
                 )
-        sentences[-1] = [str(word) for word in sentences[-1]]  # NumPy's strings are str, but no plain ones
+        sentences[-1] = [str(word) for word in sentences[-1]]  # NumPy's strings are a subclass of str
     return sentences
