@@ -2,11 +2,11 @@
 
 The training loop asks a `TaskSource` for the task of each step. A source of your own overrides `draw`:
 
-    class MyTasks(TaskSource):
+    class FewTasks(SampledTasks):
         def draw(self, step):
-            return self.sampler.draw(1, start=step)
+            return super().draw(step % 100)  # the same 100 steps again and again
 
-    train(recipe, "runs/mine", source=MyTasks)
+    train(recipe, "runs/few", source=FewTasks)
 """
 
 from abc import ABC, abstractmethod
