@@ -47,7 +47,7 @@ def test_options_of_base_classes_count_and_what_the_library_fills_in_is_not_offe
     with pytest.raises(ConfigError) as caught:
         check_options("method", "protonet", ProtoNet, {"squard": 1, "temperature": "hot"})
     assert "called 'squard'; did you mean 'squared'?" in str(caught.value)
-    assert "option 'temperature': 'hot' will not do" in str(caught.value)
+    assert "option 'temperature': 'hot' is not valid" in str(caught.value)
     assert "n_classes" not in str(caught.value)
 
 

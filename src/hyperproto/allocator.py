@@ -1,17 +1,17 @@
-"""Keep freed blocks in the process (`mallopt`): training allocates the same sizes in every step."""
+"""glibc settings that keep freed memory in the process: training allocates the same sizes in every step."""
 
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # names of mallopt's parameters, from glibc's malloc.h
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # parameters of mallopt, from glibc's malloc.h
 
 
 def keep_large_blocks() -> bool:
-    """Tell glibc to keep freed blocks up to 32 MiB for the next allocation; return whether it was told.
+    """Let glibc keep freed blocks of up to 32 MiB for the next allocation; return whether it accepted.
 
-    The activations of a convolution are megabytes that are allocated and freed in every step. By default glibc maps and
-    unmaps them each time, which a training step of Conv4 feels. It concerns the whole process, so only
-    programs call this (the command line, the benchmarks), never the library.
+    The activations of a convolution take megabytes in every step. By default glibc maps and unmaps them each time,
+    which slows down Conv4. The setting is for the whole process: the command line and the benchmarks call this, the
+    library does not.
     """
     if not sys.platform.startswith("linux"):
         return False

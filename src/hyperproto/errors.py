@@ -1,56 +1,56 @@
-"""What can go wrong, and how it is said: what was found, where, and what to do.
+"""Exceptions. A message says what was found, where, and what to do.
 
 HyperProtoError
-├── DataError      a file or an array is not what it should be
-├── EpisodeError   the pool cannot give the episodes asked for
+├── DataError      a file or an array is malformed
+├── EpisodeError   the pool cannot provide the requested episodes
 ├── ConfigError    a recipe, an option or a name is wrong
 │   ├── NotApplicableError   an attribute has no value under these settings (so an AttributeError too)
-│   └── NonFiniteError   weights, vectors or scores are NaN or too large: settings or data (so a DataError too)
+│   └── NonFiniteError   weights, vectors or scores are NaN or infinite (so a DataError too)
 └── BusyError      another process is changing the same folder
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-LONGEST = 4000  # characters of a message: what it quotes of a file may be long
+LONGEST = 4000  # characters of a message, which may quote a file
 
 
 class HyperProtoError(Exception):
-    """A mistake that the user can mend; the command line prints it without a traceback."""
+    """Error that the user can fix; the command line prints it without a traceback."""
 
     def __str__(self) -> str:
-        """The message; of a very long one the middle is left out."""
+        """Return the message; the middle of a very long one is left out."""
         text = super().__str__()
         half = LONGEST // 2
         return text if len(text) <= LONGEST else f"{text[:half]} ... {text[-half:]}"
 
 
 class DataError(HyperProtoError):
-    """A file or an array is not what it should be."""
+    """Malformed file or array."""
 
 
 class EpisodeError(HyperProtoError):
-    """The pool cannot give the episodes asked for."""
+    """Episodes that a pool cannot provide."""
 
 
 class ConfigError(HyperProtoError):
-    """A recipe, an option or a name is wrong."""
+    """Wrong recipe, option or name."""
 
 
 class NotApplicableError(ConfigError, AttributeError):
-    """An attribute has no value under these settings; `hasattr` is False."""
+    """Attribute that has no value under the current settings, so that `hasattr` is False."""
 
 
 class NonFiniteError(ConfigError, DataError):
-    """Weights, vectors or scores are NaN or too large: a training went astray, or its data did."""
+    """Weights, vectors or scores that are NaN or infinite: training diverged, or its data are wrong."""
 
 
 class BusyError(HyperProtoError):
-    """Another process is changing the same folder."""
+    """Folder that another process is changing."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say that `name` is not a `kind`, with the nearest valid name and all of them."""
+    """Return the message that `name` is no known `kind`, with the closest known name and the list of all."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."

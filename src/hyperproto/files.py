@@ -1,6 +1,4 @@
-"""Where files of ours live; how they are written: whole or not at all, and in turn where two would clash; how files
-of any kind are read: what cannot be read is an error that names the file, what is wrong with it, and what to do.
-"""
+"""Cache folder, atomic writes, locks, and readers whose errors name the file, the problem and what to do."""
 
 import errno
 import json
@@ -20,12 +18,12 @@ from hyperproto.errors import BusyError, ConfigError, DataError, HyperProtoError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-DRAFT_SECONDS = 3600  # a draft that nobody has written to for so long was left by a process that was killed
-_swept: set[Path] = set()  # folders, once in a process
+DRAFT_SECONDS = 3600  # a temporary file not written to for so long was left by a killed process
+_swept: set[Path] = set()  # folders already swept by this process
 
 
 def cache_dir() -> Path:
-    """Return the folder for what can be made again: $HYPERPROTO_CACHE, or `hyperproto` in the user's cache folder."""
+    """Return the folder of cached files: $HYPERPROTO_CACHE, or `hyperproto` in the user's cache folder."""
     from platformdirs import user_cache_path
 
     own = os.environ.get("HYPERPROTO_CACHE")
@@ -38,10 +36,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def most_bytes() -> int:
-    """Return the bytes that compressed data may take in memory beyond those on disk: $HYPERPROTO_MAX_BYTES, or 1 GiB.
+    """Return the largest size in bytes of decompressed data: $HYPERPROTO_MAX_BYTES, or 1 GiB.
 
-    A few kB of a zip archive, an .npz file or an image can stand for any number of GB. What a head claims is compared
-    with this before anything is unpacked.
+    A few kB of a zip archive, an .npz file or an image can expand to any number of GB. The size that its header states
+    is compared with this limit before anything is unpacked.
     """
     text = os.environ.get(MOST_BYTES, "").strip().upper()
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and text else (text, "")
@@ -52,12 +50,12 @@ def most_bytes() -> int:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that becomes `path` when the block ends well; until then, and after an error, `path` stays as it was.
+    """Open a temporary file that replaces `path` when the block ends without an error.
 
-    Whoever reads `path` sees the old bytes or the new ones, also while several processes write it: the last one wins.
-    Folders that are not there are made, and after an error removed again.
+    A reader of `path` sees the old bytes or the new ones, never a mixture; of several writers the last one wins.
+    Missing folders are made, and removed again after an error.
     """
-    draft = path.with_name(f".{path.name}.{uuid4().hex}.tmp")  # same folder: a rename across disks is not atomic
+    draft = path.with_name(f".{path.name}.{uuid4().hex}.tmp")  # in the same folder: a rename across disks is not atomic
     with new_folders_go_on_error(path.parent), errors_name(path, draft):
         sweep_drafts(path.parent)
         try:
@@ -73,7 +71,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_folders_go_on_error(folder: Path) -> Iterator[None]:
-    """Make a folder, and those above it; after an error those that are new and hold no more than a lock go again."""
+    """Make a folder and its parents; after an error remove those that are new and hold at most a lock."""
     new = [place for place in (folder, *folder.parents) if not is_there(place)]
     try:
         _make_folder(folder)
@@ -89,7 +87,7 @@ def new_folders_go_on_error(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def errors_name(path: Path, draft: Path | None = None) -> Iterator[None]:
-    """Let an error of the system name `path` where it names no file (a full disk does not), or the draft of it."""
+    """Let OSErrors name `path` where they name no file, as on a full disk, or its temporary file."""
     try:
         yield
     except OSError as error:
@@ -101,18 +99,18 @@ def errors_name(path: Path, draft: Path | None = None) -> Iterator[None]:
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:  # a file: say so
+    except FileExistsError as error:  # it is a file
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise DataError(os_problem(error)) from None  # which shortens the name
-    except ValueError as error:  # a name that no folder can have
+    except ValueError as error:  # an impossible name
         raise DataError(f"{str(folder)!r}: not the name of a folder ({error}); check the path") from None
 
 
 def sweep_drafts(folder: Path) -> None:
-    """Remove drafts that killed processes left in a folder: those not written to for an hour. Once in a process."""
+    """Remove temporary files that killed processes left in a folder; once in a process."""
     if folder in _swept:
         return
     _swept.add(folder)
@@ -123,12 +121,12 @@ def sweep_drafts(folder: Path) -> None:
 
 
 def json_checksum(content: Mapping[str, Any]) -> str:
-    """A sha256 of the content of a JSON file, however it is indented."""
+    """Return the sha256 of the content of a JSON file, independent of its layout."""
     return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
-    """Write an .npz file, which keeps a checksum of each array."""
+    """Write an .npz file, which has a checksum of each array."""
     import numpy as np
 
     with atomic_write(path) as file:
@@ -136,10 +134,10 @@ def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
 
 
 def read_arrays(path: Path, names: Iterable[str] | None = None) -> "dict[str, NDArray[Any]] | None":
-    """Read arrays (default: all) of a file that can be made again; None if there is none, or a damaged one.
+    """Read arrays (default: all) of a cached .npz file; return None if it is missing or damaged.
 
-    Every checksum is looked at, also where the array's own head says that it is shorter than it was. Damage is a
-    warning: the caller makes the file again.
+    Every checksum is compared, also where the header of an array was changed. Damage gives a warning, and the caller
+    makes the file again.
     """
     import numpy as np
 
@@ -151,17 +149,17 @@ def read_arrays(path: Path, names: Iterable[str] | None = None) -> "dict[str, ND
             return {name: arrays[name] for name in (arrays.files if names is None else names)}
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except Exception as error:  # whatever a reader makes of damage
+    except Exception as error:  # damage raises errors of any kind
         warn(f"{path}: a damaged file of the cache ({error}); it is made again", stacklevel=2)
         return None
 
 
 @contextmanager
 def lock(folder: Path, busy: str, timeout: float = 0.0) -> Iterator[None]:
-    """Let only one process, and one thread of it, change `folder` at a time; a thread may take the lock again.
+    """Lock `folder` for one thread of one process; the lock is reentrant.
 
-    The system frees the lock when its process ends, however it ends; the empty file `.lock` stays. If another holds it
-    for longer than `timeout` seconds, a `BusyError` says `busy`.
+    The system frees the lock when its process ends; the empty file `.lock` stays. After `timeout` seconds of waiting a
+    `BusyError` with the text `busy` is raised.
     """
     from filelock import FileLock, Timeout
 
@@ -193,14 +191,14 @@ ADVICE = {
     errno.ELOOP: "its symbolic links lead in a circle: remove one of them",
     errno.ENAMETOOLONG: "take a shorter name",
     errno.ENOMEM: "there is not enough memory: end other programs, or work on less at a time",
-}  # by kind of OSError, what to do
+}  # what to do, by errno
 
 
 LONGEST_NAME = 300  # characters of a path that a message shows
 
 
 def os_problem(error: OSError, name: str | None = None) -> str:
-    """Say which file the system refused, why, and what to do. `name` stands where the error names no file."""
+    """Return the file of an OSError (`name` if it has none), the reason, and what to do."""
     where = error.filename if error.filename is not None else name
     advice = ADVICE.get(error.errno or 0)
     why = f"{error.strerror or error}" + (f"; {advice}" if advice else "")
@@ -209,7 +207,7 @@ def os_problem(error: OSError, name: str | None = None) -> str:
     return f"{name}: {why}" if name else why
 
 
-DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # what a shell writes for <(command)
+DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # names that a shell gives to <(command)
 KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device",
@@ -219,7 +217,7 @@ KINDS = {
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether there is something of this name; a name that nothing can have, such as a very long one, is not there."""
+    """Return whether a path exists; an impossible name, such as a very long one, does not."""
     try:
         return Path(path).exists()
     except (OSError, ValueError):
@@ -234,10 +232,10 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 def open_file(
     path: str | os.PathLike[str], *, pipes: bool = False, missing: str = "", error: type[HyperProtoError] = DataError
 ) -> BinaryIO:
-    """Open a regular file to read bytes; whatever hinders it is an `error` that names the file.
+    """Open a regular file to read bytes; any failure raises an `error` that names the file.
 
-    A FIFO or a device may never end, so it is refused. With `pipes`, open descriptors (/dev/fd/N, as in `<(command)`)
-    are taken. `missing` says what to do where there is no file.
+    FIFOs and devices, which may never end, are refused. With `pipes`, open descriptors (/dev/fd/N, as in `<(command)`)
+    are accepted. `missing` says what to do if the file does not exist.
     """
     name = os.fspath(path)
     try:
@@ -249,12 +247,12 @@ def open_file(
         raise error(f"{name}: no such file; {missing}" if missing else os_problem(found, name)) from None
     except OSError as found:
         raise error(os_problem(found, name)) from None
-    except ValueError as found:  # a name that no file can have
+    except ValueError as found:  # an impossible name
         raise error(f"{name!r}: not the name of a file ({found}); check the path") from None
 
 
 def read_bytes(path: str | os.PathLike[str], *, missing: str = "", error: type[HyperProtoError] = DataError) -> bytes:
-    """Read a regular file whole, as `open_file` opens it."""
+    """Read all bytes of a regular file; see `open_file`."""
     with open_file(path, missing=missing, error=error) as file:
         try:
             return file.read()
@@ -275,10 +273,7 @@ def decode_utf8(
     damaged: str = "save the file as UTF-8",
     error: type[HyperProtoError] = DataError,
 ) -> str:
-    """Decode the bytes of a file in UTF-8; the `error` names the line that is not, counted from `first`.
-
-    `damaged` says what to do.
-    """
+    """Decode UTF-8; the `error` names the first wrong line, counted from `first`, and `damaged` says what to do."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as found:
@@ -287,7 +282,7 @@ def decode_utf8(
 
 
 def split_lines(text: str) -> list[str]:
-    """Split a text at its line ends; `str.splitlines` would also cut at characters inside a line, such as U+2028.
+    """Split a text at its line ends only; `str.splitlines` also splits at characters such as U+2028.
 
     >>> split_lines("one\\r\\ntwo\\u2028still two\\n")
     ['one', 'two\\u2028still two']
@@ -296,7 +291,7 @@ def split_lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-DEEPEST = 100  # levels of lists and objects in a file; a reader, or a writer, of many more runs out of stack
+DEEPEST = 100  # levels of lists and objects in a file; many more overflow the stack of a reader or writer
 
 
 def read_json(
@@ -307,9 +302,9 @@ def read_json(
     damaged: str = "",
     error: type[HyperProtoError] = DataError,
 ) -> Any:
-    """Read a JSON file in UTF-8, with or without a byte order mark; `hook` sees every object as soon as it is whole.
+    """Read a JSON file in UTF-8, with or without a byte order mark; `hook` is applied to every object.
 
-    `missing` and `damaged` say what to do where there is no file, or no JSON in it.
+    `missing` and `damaged` say what to do if the file does not exist, or is no JSON.
     """
     name = os.fspath(path)
     content = read_bytes(path, missing=missing, error=error)
@@ -325,9 +320,9 @@ def parse_json(
     damaged: str = "write one JSON value",
     error: type[HyperProtoError] = DataError,
 ) -> Any:
-    """Parse JSON; `where` names the file, and the line if that is a part of it, in the `error`.
+    """Parse JSON; `where` names the file, or a line of it, in the `error`.
 
-    A lone surrogate ("\\ud800") is a string like others here: see `is_utf8`.
+    Lone surrogates ("\\ud800") are accepted here: see `is_utf8`.
     """
     try:
         content = json.loads(text, object_hook=hook)
@@ -343,7 +338,7 @@ def parse_json(
 
 
 def is_deep(content: Any) -> bool:
-    """Whether lists and objects are nested more than `DEEPEST` deep. No recursion: it would run out of stack."""
+    """Return whether lists and objects are nested more than `DEEPEST` deep, without recursion."""
     level = [content]
     for _ in range(DEEPEST):
         level = [outer.values() if isinstance(outer, dict) else outer for outer in level]
@@ -354,7 +349,7 @@ def is_deep(content: Any) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a string can be written: one from JSON, or the name of a file, may hold half a character."""
+    """Return whether a string can be encoded: JSON and file names may hold lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

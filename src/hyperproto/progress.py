@@ -1,4 +1,4 @@
-"""Progress by a callback, and a bar on standard error that shows it with an estimate. It needs no torch."""
+"""Progress callbacks, and a progress bar on standard error with the estimated time left."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,18 +8,17 @@ BAR_WIDTH = 12
 
 
 class Show(Protocol):
-    """Called while something long is done: so much of so much, and what is counted, in a few words.
+    """Progress callback `(done, total, note)`, called during long work.
 
-    A function `(done: int, total: int, note: str = "") -> None`; `total` may change when another part of the work
-    begins.
+    `note` says what is counted; `total` may change when another part of the work begins.
     """
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Take note."""
+        """Report that `done` of `total` units are done."""
 
 
 def noted(show: Show | None, words: str) -> Callable[[int, int], None]:
-    """Return a callback for one part of the work; `words` say what it counts."""
+    """Return a callback `(done, total)` for one part of the work; `words` is the note of what it counts."""
 
     def report(done: int, total: int) -> None:
         if show is not None:
@@ -34,10 +33,7 @@ def silent(done: int, total: int, note: str = "") -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Show]:
-    """Show a bar until the block ends, well or not: nothing of it stays above a result or an error.
-
-    Call what it yields with (done, total, what is counted).
-    """
+    """Show a bar inside the block, which yields its callback; the bar disappears at the end, also after an error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column

@@ -1,7 +1,7 @@
-"""Names to classes, imported on first use; other packages add their own by entry point.
+"""Registries: names of classes that are imported on first use; other packages add theirs by entry point.
 
-A name `FILE.py:CLASS` stands for code of the user. It may come from a stranger, in a run, a recipe or a saved model, so
-the file is imported only after `trust(FILE.py)`: see SECURITY.md.
+A name `FILE.py:CLASS` stands for a class in a file of code. Runs, recipes and saved models of others may hold such
+names, so a file is imported only after `trust(FILE.py)`: see SECURITY.md.
 """
 
 import ast
@@ -29,11 +29,11 @@ TRANSFORMS: tuple[str, ...] = get_args(Transform)
 
 Trust = str | PathLike[str] | Iterable[str | PathLike[str]] | None  # files that may be imported: one or several
 
-_trusted: set[Path] = set()  # resolved paths; a consent holds until the process ends
+_trusted: set[Path] = set()  # resolved paths, trusted until the process ends
 _imports_files: ContextVar[bool] = ContextVar("imports_files", default=True)
 
-MAKE_NAMES = {"*", "globals", "vars", "setattr", "__getattr__"}  # a module with one of these may have any name
-FILLED_IN = {"feature_shape", "n_classes", "way", "shot"}  # arguments that the library gives, never the user
+MAKE_NAMES = {"*", "globals", "vars", "setattr", "__getattr__"}  # a module that uses one of these may define any name
+FILLED_IN = {"feature_shape", "n_classes", "way", "shot"}  # arguments given by the library, not by the user
 
 TABLES = {"encoder": "hyperproto.encoders.ENCODERS", "data set": "hyperproto.data.DATASETS"}  # for messages
 
@@ -50,16 +50,16 @@ class Registry:
 
     def __init__(self, kind: str, group: str, entries: dict[str, str], base: str = "") -> None:
         self.kind = kind
-        self.base = base  # "module:class" that every class of others must be a subclass of
+        self.base = base  # "module:class", base class of all third-party entries
         self.group = group
         self._entries: dict[str, Any] = dict(entries)
 
     def names(self) -> list[str]:
-        """Every name that `get` accepts."""
+        """Return every name that `get` accepts."""
         return sorted({*self._entries, *(point.name for point in entry_points(group=self.group))})
 
     def add(self, name: str, entry: Any) -> None:
-        """Register `entry` (an object, or where to import it from) for this process."""
+        """Register `entry`, an object or "module:attribute", for this process."""
         if name in self._entries:
             raise ConfigError(f"the {self.kind} {name!r} is registered already; choose another name")
         self._entries[name] = entry
@@ -83,7 +83,7 @@ class Registry:
         return entry
 
     def _advice(self, name: str) -> str:
-        """Say how a class of one's own gets a name, where a file was named."""
+        """Return how to register a class, where a file was named."""
         if not name.endswith(".py"):
             return ""
         table = TABLES.get(self.kind)
@@ -100,16 +100,16 @@ class Registry:
 
 
 class TrustError(ConfigError):
-    """A file of code that something names, and that the user has not said may be imported."""
+    """File of code that the user has not allowed to be imported."""
 
 
 def names_file(name: object) -> bool:
-    """Tell whether a name is of the form `FILE.py:CLASS`."""
+    """Return whether a name has the form `FILE.py:CLASS`."""
     return isinstance(name, str) and ".py:" in name
 
 
 def trust(files: Trust) -> None:
-    """Let these files be imported in this process; `FILE.py:CLASS` stands for its file. Paths are resolved."""
+    """Allow this process to import these files; `FILE.py:CLASS` stands for its file. Paths are resolved."""
     several = [files] if isinstance(files, str | PathLike) else files or ()
     given = list(several) if isinstance(several, Iterable) else [several]
     if not all(isinstance(one, str | PathLike) for one in given):
@@ -126,19 +126,19 @@ def trust(files: Trust) -> None:
 
 
 def trust_names(names: Iterable[object]) -> None:
-    """Trust the files among names that the user has written as an argument; what is no file is left alone."""
+    """Trust the files among names that the user gave as arguments; names of other forms are ignored."""
     files = [str(name).rpartition(":")[0] for name in names if names_file(name)]
-    trust([file for file in files if _path_of(file).is_file()])  # what is not there is reported where it is used
+    trust([file for file in files if _path_of(file).is_file()])  # a missing file is reported where it is used
 
 
 def trusted_files() -> list[str]:
-    """Return the files that may be imported, for a process that goes on with this one's work."""
+    """Return the trusted files, for a process that continues the work of this one."""
     return sorted(map(str, _trusted))
 
 
 @contextmanager
 def without_files() -> Iterator[None]:
-    """Import no file of the user inside this block, trusted or not: for what opens runs that nobody has named."""
+    """Import no user file inside this block, trusted or not: for code that opens runs which the user did not name."""
     token = _imports_files.set(False)
     try:
         yield
@@ -154,9 +154,9 @@ def _path_of(file: str) -> Path:
 
 
 def _from_file(kind: str, name: str) -> Any:
-    """Import what `FILE.py:NAME` stands for, if the file is trusted; one that has changed is imported anew.
+    """Import the object `FILE.py:NAME` if the file is trusted; a changed file is imported again.
 
-    The bytes that are looked at are those that run: compiled files (`__pycache__`) are neither read nor written.
+    The bytes that are checked are those that run: compiled files (`__pycache__`) are neither read nor written.
     """
     file, _, attribute = name.rpartition(":")
     path = _path_of(file)
@@ -194,7 +194,7 @@ def _from_file(kind: str, name: str) -> Any:
 
 
 class _SourceLoader(InspectLoader):
-    """Loads a module from bytes that were read before."""
+    """Loader of a module from bytes that were read before."""
 
     def __init__(self, path: Path, source: bytes) -> None:
         self.path, self.source = path, source
@@ -209,9 +209,9 @@ class _SourceLoader(InspectLoader):
 
 
 def _check_defines(kind: str, name: str, path: Path, source: bytes, attribute: str) -> None:
-    """Refuse a file that is no Python, or that binds no such name, before anything of it runs.
+    """Refuse a file that is no Python, or that does not define the name, before it runs.
 
-    A name that the file makes while it runs (`from x import *`, `globals()`) is left to the import.
+    Files that may define names while they run (`from x import *`, `globals()`) are checked after the import.
     """
     try:
         tree = ast.parse(source)
@@ -219,7 +219,7 @@ def _check_defines(kind: str, name: str, path: Path, source: bytes, attribute: s
         raise ConfigError(f"the {kind} {name!r}: {path} cannot be imported ({error!r})") from None
     bound, classes = set(), []
     nodes: list[ast.AST] = [tree]
-    while nodes:  # of the module itself, not of what its classes and functions hold
+    while nodes:  # statements of the module, not those inside classes and functions
         node = nodes.pop()
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             bound.add(node.name)
@@ -235,7 +235,7 @@ def _check_defines(kind: str, name: str, path: Path, source: bytes, attribute: s
 
 
 def option_problems(kind: str, name: str, cls: type, options: dict[str, Any]) -> list[str]:
-    """Compare options with the keyword arguments of `cls`: unknown names and wrong types, each in words."""
+    """Return a message for each option that is no keyword argument of `cls`, or of the wrong type."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     known = keywords(cls)
@@ -248,12 +248,12 @@ def option_problems(kind: str, name: str, cls: type, options: dict[str, Any]) ->
             TypeAdapter(known[option], config=ConfigDict(strict=True)).validate_python(value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
-            problems.append(f"{kind} {name!r}, option {option!r}: {value!r} will not do ({reason})")
+            problems.append(f"{kind} {name!r}, option {option!r}: {value!r} is not valid ({reason})")
     return problems
 
 
 def keywords(cls: type) -> dict[str, Any]:
-    """Keyword arguments of a class with their types; `**options` means those of its bases, too."""
+    """Return the keyword arguments of a class with their types, including those of bases that `**options` passes on."""
     found: dict[str, Any] = {}
     for base in (base for base in cls.__mro__ if "__init__" in vars(base)):
         init = vars(base)["__init__"]
@@ -278,7 +278,7 @@ def defaults(cls: type) -> dict[str, Any]:
 
 
 def check_options(kind: str, name: str, cls: type, options: dict[str, Any]) -> None:
-    """Raise one ConfigError that holds every problem."""
+    """Raise one ConfigError with all messages of `option_problems`."""
     problems = option_problems(kind, name, cls, options)
     if problems:
         raise ConfigError("\n".join(problems))

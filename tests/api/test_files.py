@@ -81,7 +81,7 @@ def test_any_batch_will_do_but_none(examples: Path, tmp_path: Path) -> None:
     hyperproto.fit(examples, tmp_path / "model", encoder="identity")
     hyperproto.predict(tmp_path / "model", examples, out := io.StringIO(), batch=2**70)
     assert out.getvalue().count("\n") == 3
-    with pytest.raises(ConfigError, match="batch=0: answer at least 1 row at once"):
+    with pytest.raises(ConfigError, match="batch=0: label at least 1 row at once"):
         hyperproto.predict(tmp_path / "model", examples, out, batch=0)
 
 

@@ -270,7 +270,7 @@ def test_new_classes_only_if_they_are_meant(tmp_path: Path, model: Path) -> None
         run("add", model, more)
     assert str(caught.value) == (
         f"{more}: 2 labels are unknown: 'poeple' (line 3; did you mean 'people'?), 'river' (line 4). "
-        "Known: court, people, place; if they are to be new classes, say --new-classes"
+        "Known: court, people, place; if they are new classes, add --new-classes"
     )
     assert snapshot(model) == before
     assert "5 classes, 12 examples, 1 in the smallest class (poeple)" in run("add", model, more, "--new-classes")
@@ -325,7 +325,7 @@ def test_the_same_mistake_in_many_rows_is_said_once(tmp_path: Path, model: Path,
     assert "'new8' (line 11), and 3 more. Known: court, people, place; if" in message
     assert message.count("Known") == 1
     table(more, {"text": ["a"] * 3, "label": ["king"] * 3})
-    with pytest.raises(DataError, match=r"more.csv, lines 2, 3, 4: there is no class 'king'.* say --new-classes$"):
+    with pytest.raises(DataError, match=r"more.csv, lines 2, 3, 4: there is no class 'king'.* add --new-classes if"):
         run("add", model, more)
     done = CliRunner().invoke(app, ["predict", str(model), "-"], input="\n" * 7)
     assert done.stderr.splitlines()[1].startswith("standard input, lines 1, 2, 3, 4, 5 and 2 more: 'text' is an empty")

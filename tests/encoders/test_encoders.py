@@ -109,7 +109,7 @@ def test_specs_and_options_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"no option of encoder 'conv4' called 'filter'; did you mean 'filters'\?"):
         resolve_encoder("conv4", {"filter": 3}, images())
     with pytest.raises(
-        ConfigError, match=r"encoder 'conv4', option 'filters': '64' will not do \(Input should be a valid int"
+        ConfigError, match=r"encoder 'conv4', option 'filters': '64' is not valid \(Input should be a valid int"
     ):
         resolve_encoder("conv4", {"filters": "64"}, images())
 

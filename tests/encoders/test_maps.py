@@ -76,9 +76,9 @@ def test_sizes_that_vanish_are_refused_by_the_number_of_poolings() -> None:
     with pytest.raises(ConfigError, match="conv4: images of 3 px vanish in 2 poolings; use at least 4 px"):
         make_encoder("conv4", {"size": 3, "poolings": 2})
     pool = Pool(np.zeros((2, 28, 28), np.uint8), np.zeros(2, int), ("a",))
-    with pytest.raises(ConfigError, match="encoder 'conv4', option 'poolings': 3 will not do"):
+    with pytest.raises(ConfigError, match="encoder 'conv4', option 'poolings': 3 is not valid"):
         resolve_encoder("conv4", {"poolings": 3}, pool)
-    with pytest.raises(ConfigError, match="encoder 'resnet12', option 'output': 'map' will not do"):
+    with pytest.raises(ConfigError, match="encoder 'resnet12', option 'output': 'map' is not valid"):
         resolve_encoder("resnet12", {"output": "map"}, pool)
 
 

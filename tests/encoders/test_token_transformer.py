@@ -208,5 +208,5 @@ def test_what_reads_what() -> None:
         resolve_encoder("bert", {}, images)
     with pytest.raises(DataError, match=r"token-transformer reads sentences with a label for each word, but .* texts"):
         resolve_encoder("token-transformer:minilm", {}, texts)
-    with pytest.raises(ConfigError, match="option 'layers': 'first' will not do"):
+    with pytest.raises(ConfigError, match="option 'layers': 'first' is not valid"):
         resolve_encoder("token-transformer", {"layers": "first"}, POOL)

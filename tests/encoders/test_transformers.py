@@ -496,7 +496,7 @@ def test_items_of_another_kind_are_refused() -> None:
         resolve_encoder("sentence-transformer:minilm", {}, relations)
     texts = Pool(["a", "b"], np.zeros(2, int), ("a",))
     assert resolve_encoder("sentence-transformer:mpnet", {}, texts)[1] == {"model": "mpnet"}
-    with pytest.raises(ConfigError, match="option 'representation': 'max' will not do"):
+    with pytest.raises(ConfigError, match="option 'representation': 'max' is not valid"):
         resolve_encoder("relation-transformer", {"representation": "max"}, relations)
     with pytest.raises(
         ConfigError, match="no option of encoder 'relation-transformer' called 'length'; did you mean 'max_"

@@ -135,7 +135,7 @@ def test_lists_among_the_options_of_a_saved_encoder_are_refused(
 
 def test_an_option_of_the_encoder_that_is_a_list_is_refused(bert: str) -> None:
     options: Any = {"max_length": [128]}
-    with pytest.raises(ConfigError, match=r"option 'max_length': \[128\] will not do"):
+    with pytest.raises(ConfigError, match=r"option 'max_length': \[128\] is not valid"):
         FewShotTextClassifier(encoder=bert, **options).fit(TEXTS, LABELS)
 
 

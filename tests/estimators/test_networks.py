@@ -428,7 +428,7 @@ def test_what_a_callable_returns_is_looked_at(returned: Any, message: str) -> No
 
 def test_other_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        ConfigError, match=r"encoder 7 \(int\) will not do; give a name, the folder of a run, a callable"
+        ConfigError, match=r"encoder 7 \(int\) is not valid; give a name, the folder of a run, a callable"
     ):
         FewShotTextClassifier(encoder=7).fit(TEXTS, LABELS)
     monkeypatch.setattr(TextEncoder, "chunk", 4)

@@ -121,6 +121,6 @@ def test_a_class_that_is_taken_away_meanwhile_is_not_brought_back(
         return found
 
     monkeypatch.setattr(files, "read_examples", removed_meanwhile)
-    with pytest.raises(DataError, match="class 'b' was taken away while the examples were read"):
+    with pytest.raises(DataError, match="class 'b' was removed while the examples were read"):
         hyperproto.add(tmp_path, table)
     assert hyperproto.load_classifier(tmp_path).classes_.tolist() == ["a"]

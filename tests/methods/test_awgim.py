@@ -300,7 +300,7 @@ def test_what_it_cannot_serve_is_refused() -> None:
             build(**weight)
     with pytest.raises(ConfigError, match=r"AWGIM: dropout = 1\.0 must be at least 0 and below 1, such as 0\.3"):
         build(dropout=1.0)
-    with pytest.raises(ConfigError, match="option 'norm': 'batch' will not do"):
+    with pytest.raises(ConfigError, match="option 'norm': 'batch' is not valid"):
         build(norm="batch")
     task = replace(make_task(), query_y=None)
     with pytest.raises(ConfigError, match="these episodes hide the labels of their queries"):

@@ -159,7 +159,7 @@ def test_wrong_names_and_options_are_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"option of method 'hyperproto' called 'center'; did you mean 'centers'\?"):
         make_method("hyperproto", feature_shape=(6,), center="stored")
     with pytest.raises(
-        ConfigError, match=r"option 'centers': 'moving' will not do \(Input should be 'stored' or 'episode'\)"
+        ConfigError, match=r"option 'centers': 'moving' is not valid \(Input should be 'stored' or 'episode'\)"
     ):
         make_method("hyperproto", feature_shape=(6,), centers="moving")
     with pytest.raises(ConfigError, match=r"ProtoNet: there is no fit 'bayes'\. Known: point"):

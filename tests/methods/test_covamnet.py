@@ -202,7 +202,7 @@ def test_what_has_no_covariance_is_refused() -> None:
         make_method("covamnet", feature_shape=(6,))
     with pytest.raises(ConfigError, match=r"dropout 1\.0 must be at least 0 and below 1, such as 0\.5"):
         build(dropout=1.0)
-    with pytest.raises(ConfigError, match="option 'normalise': 'row' will not do"):
+    with pytest.raises(ConfigError, match="option 'normalise': 'row' is not valid"):
         build(normalise="row")
 
 

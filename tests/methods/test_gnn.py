@@ -224,7 +224,7 @@ def test_another_way_is_refused() -> None:
         build()(make_task(counts=(2, 2)))
     with pytest.raises(ConfigError, match=r"validation\.way = 10: gnn serves no other way than that of its training"):
         load_recipe("fewrel-cnn:gnn", ["validation.way=10"])
-    with pytest.raises(ConfigError, match="option 'norm': 'group' will not do"):
+    with pytest.raises(ConfigError, match="option 'norm': 'group' is not valid"):
         build(norm="group")
 
 

@@ -391,9 +391,9 @@ def test_what_it_cannot_do_is_refused() -> None:
         ({"inner_rate": float("nan")}, "inner_rate nan must be above 0"),
         ({"steps": -1}, "steps -1: the number of inner steps is at least 0, such as 5"),
         ({"test_steps": -2}, "test_steps -2: the number of inner steps is at least 0"),
-        ({"order": 3}, "option 'order': 3 will not do"),
-        ({"norm": "query"}, "option 'norm': 'query' will not do"),
-        ({"adapt": "body"}, "option 'adapt': 'body' will not do"),
+        ({"order": 3}, "option 'order': 3 is not valid"),
+        ({"norm": "query"}, "option 'norm': 'query' is not valid"),
+        ({"adapt": "body"}, "option 'adapt': 'body' is not valid"),
     ):
         with pytest.raises(ConfigError, match=words):
             build(Identity(shape=[6]), **options)

@@ -196,9 +196,9 @@ def test_maps_of_another_size_and_vectors_are_refused() -> None:
         build()(maps_task((4, 6, 6)))
     with pytest.raises(ConfigError, match=r'reads feature maps, but .* \(6,\); add output = "maps" to \[encoder\]'):
         make_method("relationnet", feature_shape=(6,))
-    with pytest.raises(ConfigError, match="option 'loss': 'bce' will not do"):
+    with pytest.raises(ConfigError, match="option 'loss': 'bce' is not valid"):
         build(loss="bce")
-    with pytest.raises(ConfigError, match="option 'combine': 'max' will not do"):
+    with pytest.raises(ConfigError, match="option 'combine': 'max' is not valid"):
         build(combine="max")
 
 

@@ -232,7 +232,7 @@ def test_the_second_stage_keeps_the_contract() -> None:
 def test_options_are_refused_in_words() -> None:
     with pytest.raises(ConfigError, match=r"TwoStage: map_weight = -1\.0 must be 0 or more"):
         build(stage="prototype", map_weight=-1.0)
-    with pytest.raises(ConfigError, match="option 'stage': 'both' will not do"):
+    with pytest.raises(ConfigError, match="option 'stage': 'both' is not valid"):
         build(stage="both")
 
 

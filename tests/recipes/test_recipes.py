@@ -60,7 +60,7 @@ def test_all_mistakes_come_at_once_with_the_nearest_name() -> None:
         "optim.encoder.learning_rate: there is no key 'learning_rate'",
         "episodes.way = 'many': input should be a valid integer",
         "no option of method 'protonet' called 'temprature'; did you mean 'temperature'?",
-        "encoder 'conv4', option 'filters': 'wide' will not do",
+        "encoder 'conv4', option 'filters': 'wide' is not valid",
         "validaton: there is no key 'validaton'; did you mean 'validation'?",
     ):
         assert words in message

@@ -208,7 +208,7 @@ def test_options_of_an_encoder_follow_its_name(tmp_path: Path, monkeypatch: pyte
     assert source.encoder.made_from[1].items() >= {"filters": 8, "last_relu": False}.items()
     with pytest.raises(ConfigError, match=r"no option of encoder 'conv4' called 'filter'; did you mean 'filters'"):
         encoder_source("conv4:random,filter=8", glyphs)
-    with pytest.raises(ConfigError, match=r"encoder 'conv4', option 'filters': 'many' will not do"):
+    with pytest.raises(ConfigError, match=r"encoder 'conv4', option 'filters': 'many' is not valid"):
         encoder_source("conv4,filters=many", glyphs)
     monkeypatch.chdir(tmp_path)
     odd = "bert,max_length=9"

@@ -44,7 +44,7 @@ def read_examples(
     form: str | None,
     check_label: Callable[[str | int], None] | None = None,
 ) -> Examples:
-    """Read items such as `model` takes, and their labels; `check_label` may refuse one by a ValueError."""
+    """Read labelled items of the kind that `model` takes; `check_label` may refuse a label by a ValueError."""
     if is_folder(source):
         _check_folder(model, source)
         return _from_folder(source, check_label)
@@ -76,7 +76,7 @@ def _from_table(
 
 
 def read_items(model: HypersphereClassifier, source: str, column: str | None) -> list[Any]:
-    """Read items without their labels."""
+    """Read unlabelled items of the kind that `model` takes."""
     with open_items(source, None, model, "write such texts into a file, a line each", option=None) as table:
         column = column or ("text" if table.format == "lines" else item_column(model))
         table.check_column(column, "--text")
@@ -85,7 +85,7 @@ def read_items(model: HypersphereClassifier, source: str, column: str | None) ->
 
 
 def read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
-    """Read what the classes are about."""
+    """Read a description for each class."""
     found: dict[str | int, str] = {}
 
     def read_description(row: dict[str, Any]) -> None:
@@ -105,19 +105,19 @@ def read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
 
 
 def warn_of_descriptions(source: str, described: Collection[str | int], labels: list[str | int]) -> None:
-    """Warn of labels that have a description and no example: classes, unless they are slips."""
+    """Warn of labels that have a description and no example: they may be typing errors."""
     alone = sorted({*described} - {*labels}, key=str)
     if alone:
         shown = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
         warn(
             f"{source}: described labels without an example: {shown} ({len(alone)} of {len(described)}); each "
-            "becomes a class by its description alone: correct it if it is a slip",
+            "becomes a class by its description alone: correct it if it is a typing error",
             stacklevel=3,
         )
 
 
 def _read_rows(table: OpenTable, read: Callable[[dict[str, Any]], Any], what: str) -> list[Any]:
-    """What `read` gives for each row; rows that it refuses by a ValueError are named together."""
+    """Apply `read` to each row; one error names all rows that it refuses by a ValueError."""
     found, problems, unknown = [], Problems(table), _UnknownLabels()
     for line, row in table.rows:
         try:
@@ -143,7 +143,7 @@ def read_cell(row: dict[str, Any], column: str, read: Callable[[Any], Any]) -> A
 
 
 def _from_folder(source: str, check_label: Callable[[str | int], None] | None) -> Examples:
-    """Read images, one folder a class; a folder without images is warned of."""
+    """Read images, one folder a class; warn of folders without images."""
     items, labels, unknown = [], [], _UnknownLabels()
     classes = files_by_class(FileTree(Path(source)), source)
     if empty := _empty_folders(source, classes):
@@ -184,12 +184,12 @@ def _refuse(problems: list[str]) -> None:
 
 
 class Problems:
-    """Rows of a table that cannot be used, those with the same reason together."""
+    """Rows of a table that cannot be used, grouped by reason."""
 
     def __init__(self, table: OpenTable) -> None:
         self.table = table
         self.count = 0
-        self.lines: dict[str, list[int]] = {}  # of the first reasons
+        self.lines: dict[str, list[int]] = {}  # by reason, for the first reasons
 
     def add(self, line: int, reason: str) -> None:
         """Count a row."""
@@ -215,24 +215,24 @@ class UnknownLabelError(ValueError):
 
 @dataclass
 class _UnknownLabels:
-    """Labels that are none of the known classes, and the rows they stand in."""
+    """Labels that are none of the known classes, with their rows."""
 
     lines: dict[str | int, list[int]] = field(default_factory=dict)
     first: UnknownLabelError | None = None
 
     def add(self, error: UnknownLabelError, line: int) -> None:
-        """Note a label and the line it stands on."""
+        """Add a label and its line."""
         self.first = self.first or error
         self.lines.setdefault(error.label, []).append(line)
 
     def sentences(self, name: str, where: Callable[..., str] | None) -> list[str]:
-        """Say which labels are unknown, and once which are known; `where` names lines, if there are any."""
+        """Return an error that lists the unknown and the known labels; `where` names lines, None in a folder."""
         if self.first is None:
             return []
         if len(self.lines) == 1:
             [(label, lines)] = self.lines.items()
             place = f"{name}/{label}" if where is None else where(*lines)
-            return [f"{place}: {self.first}; if it is to be a new class, say --new-classes"]
+            return [f"{place}: {self.first}; add --new-classes if it is a new class"]
         names = sorted(map(str, self.first.known))
         listed = []
         for label, lines in islice(self.lines.items(), MOST):
@@ -243,12 +243,12 @@ class _UnknownLabels:
         more = [f"and {len(self.lines) - MOST} more"] if len(self.lines) > MOST else []
         return [
             f"{name}: {len(self.lines)} labels are unknown: {', '.join(listed + more)}. Known: {', '.join(names)}; if "
-            "they are to be new classes, say --new-classes"
+            "they are new classes, add --new-classes"
         ]
 
 
 def reader_for(model: HypersphereClassifier) -> CellReader:
-    """What reads the cells that a classifier takes."""
+    """Return the function that reads the cells of items for a classifier."""
     items = item_column(model)
     if items != "vector":
         return read_text if items == "text" else read_image
@@ -256,14 +256,14 @@ def reader_for(model: HypersphereClassifier) -> CellReader:
 
 
 def read_text(cell: Any) -> str:
-    """A string with something in it."""
+    """Return a text that is not empty."""
     if problem := text_problem(cell):
         raise ValueError(problem)
     return str(cell)
 
 
 def read_image(cell: Any) -> str:
-    """The path of a file."""
+    """Return the path of an existing file."""
     path = read_text(cell)
     if not Path(path).is_file():
         raise ValueError(f"is {path!r}, where there is no file")
@@ -271,7 +271,7 @@ def read_image(cell: Any) -> str:
 
 
 class VectorReader:
-    """A list of numbers, or a text that holds them, separated by spaces or commas; all are as long as the first."""
+    """Reader of vectors: lists of numbers, or texts of numbers separated by spaces or commas, all of one length."""
 
     def __init__(self, size: int | None = None) -> None:
         self.size = size
@@ -295,7 +295,7 @@ class VectorReader:
 
 
 def read_label(cell: Any) -> str | int:
-    """A string, or a whole number."""
+    """Return a label: a string, or a whole number of at most 64 bits."""
     if isinstance(cell, np.generic):
         cell = cell.item()
     if cell is None or cell != cell:
@@ -321,7 +321,7 @@ def _check_folder(model: HypersphereClassifier, source: str) -> None:
 
 
 def _check_text(source: str, advice: str) -> None:
-    """Refuse what is no file and looks like a text, with advice."""
+    """Refuse a name that is no file and looks like a text, with advice."""
     if source != "-" and not is_there(source) and "/" not in source and Path(source).suffix.lower() not in SUFFIXES:
         raise DataError(f"{short(source)}: there is no file of this name; {advice}")
 
@@ -335,7 +335,7 @@ def open_items(
     option: str | None = "--format",
     keep_bad: bool = False,
 ) -> Iterator[OpenTable]:
-    """A table; for a classifier of images also a folder, or a single image."""
+    """Open a table or, for a classifier of images, a folder or a single image."""
     if isinstance(model, FewShotImageClassifier) and form is None:
         path = Path(source)
         if path.is_dir():

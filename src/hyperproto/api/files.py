@@ -1,7 +1,7 @@
 """Files of examples: fit a classifier to one, add one to a saved classifier, label the rows of one.
 
-A file is a table (see `data.tables`) with a column of texts, image paths or vectors, or a folder of images by class.
-Either all of its examples are used, or an error names the wrong ones and nothing changes.
+A file is a table (see `data.formats.tables`) with a column of texts, image paths or vectors, or a folder of images by
+class. Either all of its examples are used, or an error names the wrong ones and nothing changes.
 """
 
 import shlex
@@ -60,13 +60,13 @@ def fit(
     Parameters
     ----------
     examples : a table (CSV, TSV, JSON lines, Parquet), "-" for standard input, or a folder of images by class.
-    out : folder for the model; one that is there is replaced. None: it is not saved.
+    out : folder for the model; an existing one is replaced. None: the model is not saved.
     encoder : minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors. None: by the
         examples.
     text, label : columns of the items (None: text, image or vector) and of the labels.
-    unlabelled : more items of the same kind, without a label: a table, or images. They are learned from, not stored.
-    descriptions : for texts, a table with the columns of the labels and `description`: what the classes are about. A
-        label that has no example is a class, too, and is warned of. None: the labels themselves, in words.
+    unlabelled : more items of the same kind, without a label: a table, or images; used by the fit, not stored.
+    descriptions : for texts, a table with the columns of the labels and `description`, a text about each class. A
+        described label without an example is a class, too, with a warning. None: the labels themselves, in words.
     format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
     bar : show a bar on standard error while items are encoded.
     trust : .py files that a run, where that is the encoder, may import.
@@ -106,14 +106,14 @@ def add(
     bar: bool = False,
     trust: Trust = None,
 ) -> HypersphereClassifier:
-    """Add examples to a saved classifier, as if they had been there from the start; it changes whole or not at all.
+    """Add examples to a saved classifier, as if they had been there from the start; an error changes nothing.
 
     Any number of processes may add to one model at once: they take turns.
 
     Parameters
     ----------
     model : the folder that `fit` wrote.
-    new_classes : take labels that the model does not know.
+    new_classes : accept labels that are not among the classes of the model.
     examples, text, label, format, bar, trust : as `fit` takes them.
 
     Examples
@@ -129,9 +129,9 @@ def add(
 
     items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
     with model_lock(model):
-        found = load_classifier(model)  # as it is now: another process may have changed it meanwhile
+        found = load_classifier(model)  # again: another process may have changed it
         if not new_classes and (gone := sorted({*labels} - {*found.classes_.tolist()}, key=str)):
-            raise DataError(f"{fspath(model)}: class {gone[0]!r} was taken away while the examples were read")
+            raise DataError(f"{fspath(model)}: class {gone[0]!r} was removed while the examples were read")
         with _bar(found, bar):
             found.partial_fit(items, labels)
         found.save(model)
@@ -142,9 +142,9 @@ def add(
 class Labelled:
     """Summary of a file that was labelled."""
 
-    rows: int  # that were read
-    failed: int  # of them, those without an answer
-    problems: tuple[str, ...]  # their reasons and lines, those with the same reason together; the first ten reasons
+    rows: int  # number of rows read
+    failed: int  # number of rows without an answer
+    problems: tuple[str, ...]  # the first ten reasons, each with its lines
 
 
 def predict(
@@ -159,16 +159,16 @@ def predict(
     safe_cells: bool = False,
     trust: Trust = None,
 ) -> Labelled:
-    """Label the rows of a file, however many: the same rows are written, each with a label and its probability.
+    """Label the rows of a file of any size: write the same rows, each with a label and its probability.
 
     Parameters
     ----------
     model : the folder that `fit` wrote.
     source : a table, images, or "-" for lines of standard input.
-    out : a path, which is written whole or not at all, in the format of its ending (.csv, .tsv, .jsonl, .parquet); or
-        an open text file, which gets the rows as they come, in the format of the source (JSON lines for Parquet).
+    out : a path, written atomically in the format of its ending (.csv, .tsv, .jsonl, .parquet); or an open text file,
+        which gets the rows as they are read, in the format of the source (JSON lines for Parquet).
     text, format, trust : as `fit` takes them; `format` is that of the source.
-    batch : rows answered at once.
+    batch : number of rows labelled at once.
     on_error : for a row that cannot be labelled, such as an empty text. "blank": it is written without a label, and
         with the reason in a column `error`, which CSV, TSV and Parquet always have then. "skip": it is left out.
         "stop": it is an error, and a file `out` is not written.
@@ -184,7 +184,7 @@ def predict(
     >>> predict("model", "new.csv", "answers.csv")  # doctest: +SKIP
     """
     if batch < 1:
-        raise ConfigError(f"batch={batch}: answer at least 1 row at once")
+        raise ConfigError(f"batch={batch}: label at least 1 row at once")
     if on_error not in ON_ERROR:
         raise ConfigError(f"--on-error: {unknown_name('way', str(on_error), ON_ERROR)}")
     if isinstance(out, str | PathLike):
@@ -228,7 +228,7 @@ def _label(
     added: Collection[str],
     on_error: str,
 ) -> list[_Answer]:
-    """Answer some rows at once; a row that cannot be read, or that the model refuses, has a problem for an answer."""
+    """Label some rows at once; a row that cannot be read, or that the model refuses, gets the reason as its answer."""
     read_item = reader_for(model)
     items, answers = {}, {}
     for place, (line, row) in enumerate(rows):
@@ -261,7 +261,7 @@ def _answers(model: HypersphereClassifier, items: list[Any]) -> list[_Answer]:
 
 
 def _answer_alone(model: HypersphereClassifier, item: Any) -> _Answer:
-    """Answer one item of a batch that was refused, as one damaged image is enough for."""
+    """Label one item of a batch that was refused, perhaps for a single damaged image."""
     try:
         [answer] = _answers(model, [item])
     except DataError as error:
@@ -287,21 +287,21 @@ def _check_free(names: Collection[str], added: Collection[str], where: str) -> N
 
 
 def new_classifier(encoder: str | None = None, images: bool = False, **settings: Any) -> HypersphereClassifier:
-    """Make the classifier that uses an encoder: of images or texts, by the encoder's name or what a run read.
+    """Make the classifier for an encoder: of vectors ("identity"), of images or of texts.
 
-    `images` says that the items are images, whatever the encoder; "identity" is for vectors.
+    Items are images if `images` says so, if the encoder is one of images, or if it is a run that was trained on images.
     """
     if encoder == VECTORS:
         return HypersphereClassifier(**settings)
-    if images or encoder == FewShotImageClassifier().encoder or _read_images(encoder):
+    if images or encoder == FewShotImageClassifier().encoder or _is_image_run(encoder):
         cls: type[FewShotClassifier] = FewShotImageClassifier
     else:
         cls = FewShotTextClassifier
     return cls(**({} if encoder is None else {"encoder": encoder}), **settings)
 
 
-def _read_images(encoder: str | None) -> bool:
-    """Whether this is a run whose encoder read images."""
+def _is_image_run(encoder: str | None) -> bool:
+    """Return whether the encoder is a run that was trained on images."""
     folder = run_folder(encoder)
     try:
         return folder is not None and "channels" in read_json(folder / "config.json")["recipe"]["encoder"]
@@ -311,7 +311,7 @@ def _read_images(encoder: str | None) -> bool:
 
 @contextmanager
 def _bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
-    """Let the encoder show a bar, for a while."""
+    """Show a progress bar inside the block while items are encoded."""
     if isinstance(model, FewShotClassifier):
         before, model.progress = model.progress, wanted
         yield

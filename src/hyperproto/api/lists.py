@@ -14,13 +14,12 @@ if TYPE_CHECKING:
 def list_recipes(
     *, data: str | None = None, method: str | None = None, cost: str | int | None = None
 ) -> list[dict[str, str]]:
-    """The recipes that come with the package: `recipe` (what `train` takes), `description`, `cost`.
+    """List the recipes that come with the package: `recipe` (the name for `train`), `description`, `cost`.
 
     Parameters
     ----------
-    data, method : only those that train on this data set, with this method.
-    cost : only those that run on a `"cpu"`, that want a `"gpu"`, or that take at most so many minutes of CPU, stages
-        before included.
+    data, method : list only recipes with this data set, with this method.
+    cost : list only recipes for a `"cpu"`, for a `"gpu"`, or of at most so many minutes of CPU, all stages included.
 
     Examples
     --------
@@ -45,12 +44,12 @@ def list_recipes(
         if value is not None and value not in known[kind]:
             raise ConfigError(f"--{kind}: {unknown_name(f'recipe with {kind}', value, known[kind])}")
     if not rows:
-        raise ConfigError("no recipe is all of this at once; leave out one of --data, --method and --cost")
+        raise ConfigError("no recipe meets all of these conditions; leave out one of --data, --method and --cost")
     return rows
 
 
 def _costs(words: str, wanted: str | int | None) -> bool:
-    """Whether the cost of a recipe, in its words, is of the wanted kind: all that need a GPU say so."""
+    """Return whether the cost of a recipe, a text that names a GPU where one is needed, is within what is wanted."""
     from hyperproto.recipes import cost_minutes
 
     on_gpu = "GPU" in words
@@ -65,7 +64,7 @@ def _costs(words: str, wanted: str | int | None) -> bool:
 
 
 def list_methods() -> list[dict[str, str]]:
-    """The few-shot methods: `method`, the closed forms (`fit`) and transforms it has, and `what` it is."""
+    """List the few-shot methods: `method`, its closed forms (`fit`) and transforms, and `what` it is."""
     from hyperproto.methods import METHODS
 
     rows = []
@@ -84,14 +83,14 @@ def list_methods() -> list[dict[str, str]]:
 
 
 def list_data() -> list[dict[str, str]]:
-    """The data sets: `data` and `what` it is made from."""
+    """List the data sets: `data`, and `what` it is made from."""
     from hyperproto.data import DATASETS
 
     return [{"data": name, "what": DATASETS.get(name).SUMMARY} for name in DATASETS.names()]
 
 
 def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
-    """Open every split of a data set and count what is in it.
+    """Open every split of a data set and count its classes and items.
 
     Examples
     --------
@@ -129,15 +128,15 @@ def distant_data(
     triples : a file of lines `HEAD<tab>RELATION<tab>TAIL`, with the same ids.
     out : the file to write, `{relation: [{tokens, h, t}]}`; data spec `fewrel:FILE`.
     without : file or folder whose sentences are left out; "fewrel": every file in FewRel's folder; None: nothing.
-    without_relations : file whose relations are left out; "fewrel": those of FewRel's files but the training one, which
-        pre-training must not have seen if they are to be few-shot classes; None: none.
-    most, least : instances of a relation: at most so many, chosen by a hash; a relation with fewer is left out.
+    without_relations : file whose relations are left out; "fewrel": those of FewRel's evaluation files, which are no
+        unseen classes any more if pre-training uses them; None: none.
+    most, least : largest number of instances of a relation, chosen by a hash, and smallest number of a relation.
     ambiguous : a pair of entities with several relations is left out ("drop"), or is an instance of each ("keep").
-    seed : another choice of `most` instances.
+    seed : seed of the choice of `most` instances.
 
     Returns
     -------
-    What was kept, by relation, and how many were left out, and why: `kept`, `rows()`, `to_json()`.
+    The corpus: `kept` (instances by relation), `rows()` (counts by reason of leaving out), `to_json()`.
 
     Examples
     --------

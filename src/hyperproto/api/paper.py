@@ -27,15 +27,15 @@ def report(
     episodes: int | None = None,
     progress: Show | None = None,
 ) -> "TableReport":
-    """Set what your runs reach beside the rows of a table of the paper, all on the same episodes.
+    """Compare runs with the published rows of a table of the paper, all on the same episodes.
 
     Parameters
     ----------
     table : table1 to table5, or a path that ends in .toml, with a [table].
-    runs : folder that holds the runs, one or two levels below; None: runs, if there is one.
-    episodes : how many; None: as many as the table says.
+    runs : folder that holds the runs, one or two levels below; None: the folder runs, if it exists.
+    episodes : number of episodes a column; None: the table's own.
 
-    A run whose method is a file of yours (`FILE.py:CLASS`) is left out, with a remark: nothing is imported here.
+    A run whose method is a file (`FILE.py:CLASS`) is left out, with a remark: no user code is imported here.
 
     Returns
     -------
@@ -69,21 +69,21 @@ def figure(
     trust: Trust = None,
     progress: Show | None = None,
 ) -> "list[PaperFigure]":
-    """Draw a figure of the paper, from runs or from files of results: NAME.png, NAME.svg, and its numbers, NAME.json.
+    """Draw a figure of the paper from runs or files of results: NAME.png, NAME.svg, and its numbers, NAME.json.
 
     Parameters
     ----------
-    name : fig1 to fig8, radius, memory; or "all": every figure that what is given suffices for, and a page, index.html.
-    out : the folder to write to; fig6 trains below it, and goes on where it was killed.
-    run : trained runs, for the figures that look into them (fig4, fig5, fig7, radius).
+    name : fig1 to fig8, radius, memory; or "all": every figure that the runs and results allow, and a page, index.html.
+    out : folder to write to; fig6 trains below it and resumes interrupted runs.
+    run : trained runs, for fig4, fig5, fig7 and radius.
     results : files, or folders with such: reports on tables (`hyperproto report --json`), numbers of figures that were
-        measured before; None stands for the folder results, if there is one.
+        measured before; None: the folder results, if it exists.
     data, shots : of memory: a data spec (None: fewnerd), and the numbers of shots.
     split : the split of unseen classes; None: test or, where there is none, the one that a run was validated on.
     samples : instances a class, of fig7 (None: 500) and of radius (None: 100).
     recipe, overrides, anchors : of fig6: what is trained (None: the CNN of table2, 5-way, on a CPU), settings to
         change, and how many anchor classes (None: 8).
-    seed : of what is drawn at random: classes, instances; of fig6 also of the trainings.
+    seed : seed of the classes and instances drawn and, for fig6, of the trainings.
     trust : .py files that the runs, or the recipe, may import.
 
     Returns
@@ -128,22 +128,22 @@ def grid(
     progress: Show | None = None,
     on_run: "OnRun | None" = None,
 ) -> "GridReport":
-    """Train every combination of settings, each in a folder of its own, and compare them by their validation.
+    """Train every combination of settings, each in its own folder, and compare them on validation episodes.
 
-    Finished runs are skipped and interrupted ones go on, to the very same result. A run that fails is recorded, and the
-    others go on; the next call tries it again.
+    Finished runs are skipped and interrupted ones are resumed, with the same result. A run that fails is recorded, and
+    the next call tries it again.
 
     Parameters
     ----------
     recipe : as `train` takes it.
     settings : `{"training.seed": [0, 1, 2], "optim.encoder.lr": [1e-3, 3e-3]}`, a list for the values to try (a value
         that is a list stands in a list), or `["training.seed=0,1,2"]` as on the command line.
-    out : folder of the grid; None stands for runs/RECIPE-grid. Values can be added later, other settings cannot.
-    workers : how many processes train at a time (None: two, as far as there are cores; one on a GPU). One is this
-        process itself; several share its threads.
+    out : folder of the grid; None: runs/RECIPE-grid. A later call may add values, but no other settings.
+    workers : number of processes that train at a time (None: two, if there are two cores; one on a GPU). With 1 the
+        calling process trains; several share its threads.
     trust : as `train` takes it.
     progress : called while a run is trained.
-    on_run : `(run, line)`, called as each run ends; the line says what became of it, and how long the rest may take.
+    on_run : function `(run, line)`, called when a run ends; the line has its result and the estimated time left.
 
     Returns
     -------
@@ -181,22 +181,22 @@ def reproduce(
 ) -> "Reproduction":
     """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
 
-    Whatever was finished before is kept: a call that was interrupted goes on, to the very same result. A run that fails
-    is recorded, and the others go on.
+    Finished runs are kept, and an interrupted call is resumed, with the same result. A run that fails is recorded, and
+    the other runs continue.
 
     Parameters
     ----------
     table : table1 to table5, or a path that ends in .toml, with a [table].
     budget : "small", recipes of CPU size, or "paper", the paper's settings, for a GPU.
-    seeds : how many runs a row; their mean is reported.
+    seeds : number of runs a row; their mean is reported.
     rows : "default" (ProtoNet and HyperProto's variants), "all", or names of sets and of recipes: "omniglot" of table3,
         "fewrel-cnn:protonet", or "protonet" where only one file has it.
-    out : folder of runs and tables; None stands for runs/reproduce-TABLE-BUDGET.
+    out : folder of runs and tables; None: runs/reproduce-TABLE-BUDGET.
     overrides : settings of all recipes to change, as `train` takes them.
-    episodes : a column; None: as many as the table, or its budget, says.
+    episodes : number of episodes a column; None: that of the table or its budget.
     workers : as `grid` takes them.
     trust : .py files that recipes of the table may import.
-    dry_run : train nothing; tell what would be run, how long it may take, and which data are missing.
+    dry_run : train nothing; return the plan, the estimated time and the missing data.
     progress, on_run : as `grid` takes them.
 
     Returns

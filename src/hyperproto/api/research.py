@@ -37,20 +37,20 @@ def train(
     trust: Trust = None,
     progress: Show | None = None,
 ) -> "Run":
-    """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result.
+    """Train by a recipe. An interrupted run is resumed, with the same result.
 
     Parameters
     ----------
     recipe : `NAME`, `NAME:ROW` (see `list_recipes`), or the path of a .toml file.
-    out : folder of the run; None stands for runs/RECIPE.
+    out : folder of the run; None: runs/RECIPE.
     overrides : settings of the recipe to change, as `{"training.steps": 500}` or as `["training.steps=500"]`.
     trust : .py files that the recipe, or a run that it starts from, may import.
-    progress : called after every step, and while data are made ready.
+    progress : called after every step, and while data are prepared.
 
     Returns
     -------
-    The run: `run.folder` has the weights, the log and, if matplotlib is installed, a page; `run.best_validation()`
-    tells how good it is.
+    The run: `run.folder` has the weights, the log and, if matplotlib is installed, a page; `run.best_validation()` is
+    the best result on validation episodes.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def tag(
     progress: Show | None = None,
     **settings: Unpack[SelectionOptions],
 ) -> "list[TaggedLine]":
-    """Find entities in raw text by the example of a few annotated sentences; `encoder="minilm"` needs no training.
+    """Find entities in raw text, given a few annotated sentences; `encoder="minilm"` needs no training.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def tag(
         raise DataError(f"{fspath(support)}: every word is O; mark at least one entity")
     lines = read_plain(Path(text)) if isinstance(text, str | PathLike) else cut_lines(text, "the text")
     for folder in chosen.runs:
-        Run(folder).read_config()  # or say that there is none
+        Run(folder).read_config()  # refuses a folder without a run
     tagger = EntityTagger(
         encoder=[*chosen.runs, *chosen.encoders][0],
         method=options["method"],
@@ -222,7 +222,7 @@ def submit(
 
     Parameters
     ----------
-    out : where the answers go; None stands for pred-N-K.json.
+    out : file for the answers; None: pred-N-K.json.
     uncased : lower-case the words and strip their accents.
     settings : see `SelectionOptions`; one of `run` and `encoder` is needed.
 

@@ -103,7 +103,7 @@ class ItemEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         named = isinstance(self.model, str | PathLike)
         if not (named or callable(self.model) or has_encode(self.model)):
             raise ConfigError(
-                f"encoder {self.model!r} ({type(self.model).__name__}) will not do; give a name, the folder of a run, "
+                f"encoder {self.model!r} ({type(self.model).__name__}) is not valid; give a name, the folder of a run, "
                 "a callable, an object with .encode(items) or a torch module"
             )
         if isinstance(self.model, str) and ".py:" in self.model:

@@ -382,7 +382,7 @@ def test_prompts_that_cannot_be_meant(made: Files) -> None:
         SentenceTransformer(model=folder, prompt_name="cities")
     with pytest.raises(ConfigError, match=r"give prompt .* or prompt_name .*, not both"):
         SentenceTransformer(model=folder, prompt="a", prompt_name="city")
-    with pytest.raises(ConfigError, match=r"option 'pooling': 'median' will not do"):
+    with pytest.raises(ConfigError, match=r"option 'pooling': 'median' is not valid"):
         TextEncoder(folder, pooling="median").transform(["a"])
 
 
