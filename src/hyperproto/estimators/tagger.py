@@ -323,8 +323,8 @@ def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "S
 
     if not isinstance(tagger.encoder, str | PathLike):
         raise ConfigError(
-            f"encoder {tagger.encoder!r} ({type(tagger.encoder).__name__}) is not valid; give the name of an encoder or "
-            "the folder of a run"
+            f"encoder {tagger.encoder!r} ({type(tagger.encoder).__name__}) is not valid; give the name of an encoder "
+            "or the folder of a run"
         )
     folder = run_folder(tagger.encoder)
     if folder is not None:
