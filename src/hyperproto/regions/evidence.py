@@ -69,10 +69,6 @@ class Evidence:
         """Whether there are unlabelled rows, or their summary."""
         return self.unlabelled is not None or self.clusters is not None
 
-    def without_rows(self) -> Self:
-        """Return the names alone."""
-        return replace(self, unlabelled=None, clusters=None)
-
     def shifted(self, by: Array) -> Self:
         """Return evidence for examples moved by -`by` (..., 1, D) or (D,). Names have an origin of their own."""
         rows = None if self.unlabelled is None else self.unlabelled - by
