@@ -66,8 +66,7 @@ def _measured(tiny: Path, matrix: Path, split: str, transform: str, n_episodes: 
 
 def evaluate(path: str, split: str, transform: str, n_episodes: int) -> int:
     """Evaluate as the command line does; return the bytes of the matrix of vectors."""
-    from hyperproto.comparison.measure import evaluate_candidates
-    from hyperproto.comparison.selection import select
+    from hyperproto.comparison.measure import evaluate_candidates, select
     from hyperproto.training.sources import encoder_source
 
     settings: dict[str, Any] = {"way": WAY, "shot": SHOT, "query": QUERY, "seed": 0}

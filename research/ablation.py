@@ -16,8 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import open_pool
 from hyperproto.encoders import Encoder
 from hyperproto.evaluation import EncodedPool, Result

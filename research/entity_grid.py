@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, GreedySampler, episodes_hash
 from hyperproto.evaluation import EncodedPool, Predictor, score_episodes, tag_alike

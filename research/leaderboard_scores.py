@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import Episode, episodes_hash
 from hyperproto.evaluation import EncodedPool, measure_episodes

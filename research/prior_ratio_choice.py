@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import FeatureTransform
 from hyperproto.evaluation import EncodedPool, Result

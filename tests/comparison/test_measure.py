@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import IntArray, Pool
 from hyperproto.decisions import Decision
 from hyperproto.encoders import Encoder, Units

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import select
 from hyperproto.data import open_pool, training_split
 from hyperproto.decisions import make_decision
 from hyperproto.encoders.identity import Identity

@@ -7,8 +7,7 @@ import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from hyperproto.comparison.measure import Selection
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import Selection, select
 from hyperproto.data import OUTSIDE, open_pool
 from hyperproto.decisions import Decision, make_decision
 from hyperproto.decisions.outside import SHRINKAGE, Outside

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders.class_names import ClassNames, NameEncoder
 from hyperproto.episodes import EpisodeSampler

@@ -13,8 +13,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import ENCODERS
 from hyperproto.episodes import EpisodeSampler, episodes_hash

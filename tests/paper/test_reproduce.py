@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import hyperproto
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import open_pool
 from hyperproto.errors import BusyError, ConfigError, DataError
 from hyperproto.files import lock

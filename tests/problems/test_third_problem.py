@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import DATASETS, Pool
 from hyperproto.encoders import ENCODERS, Units
 from hyperproto.encoders.identity import Identity

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError

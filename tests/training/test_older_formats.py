@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import select
 from hyperproto.data import open_pool
 from hyperproto.episodes import GreedySampler
 from hyperproto.errors import DataError

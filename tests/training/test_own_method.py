@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hyperproto.cli import app
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import Pool, open_pool
 from hyperproto.episodes import EpisodeSampler
 from hyperproto.errors import ConfigError

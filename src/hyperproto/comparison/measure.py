@@ -1,18 +1,19 @@
-"""Measure methods on episodes: what is selected, which episodes, and every result on them.
+"""Measure methods on episodes: runs x encoders x methods x options -> candidates -> results on the same episodes.
 
-tasks.open() -> Pool, lists of episodes       selection.candidates(pool) -> Candidates       measure() -> Results
+Selection.candidates(pool) -> Candidates      Tasks.open() -> pool, lists of episodes      measure() -> Results
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Unpack
 
-from hyperproto.comparison.selection import select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import Encoder
+from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.episodes import Episode, episodes_hash, load_fewnerd_episodes
 from hyperproto.episodes.episode_files import shots_in_name
 from hyperproto.episodes.greedy import RULES
@@ -28,15 +29,27 @@ from hyperproto.evaluation import (
     encoded_for,
     measure_episodes,
 )
+from hyperproto.methods import METHODS, Method
 from hyperproto.options import EpisodeOptions, SamplerOptions, Shots, changed, complete
 from hyperproto.problems import make_sampler, problem_of
 from hyperproto.problems.tagging import Convention
 from hyperproto.progress import Show, noted
-from hyperproto.training.sources import Candidate, encoder_source, run_source
+from hyperproto.registry import keywords
+from hyperproto.training.sources import (
+    READING,
+    Candidate,
+    Source,
+    check_choices,
+    encoder_source,
+    make_candidate,
+    run_source,
+    transforms_of,
+)
 
 EPISODES = 1000  # where none are given
 UNLABELLED = 50  # items of each class, where none are given
 MOST_EPISODES = 1_000_000  # more say nothing new, and do not fit into memory
+NO_EVIDENCE = EvidenceChoice()  # besides the support
 
 
 @dataclass(frozen=True)
@@ -49,21 +62,21 @@ class Selection:
     fits: Sequence[str] = ()
     transforms: Sequence[str] = ()
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # of the methods: the values of each to compare
-    known: Sequence[str] = ()  # what candidates are told besides the support: see `evaluation.EvidenceChoice`
-    names: str | None = None  # the source of names that are told; None: labels
+    known: Sequence[str] = ()  # evidence besides the support, as `EvidenceChoice.parse` reads it
+    names: str | None = None  # the source of class names, where these are evidence; None: labels
 
-    @property
-    def told(self) -> list[EvidenceChoice]:
-        """What candidates are told, each once."""
-        told = list(dict.fromkeys(map(EvidenceChoice.parse, self.known))) or [EvidenceChoice()]
-        if self.names is not None and all(known.names is None for known in told):
+    @cached_property
+    def evidence(self) -> list[EvidenceChoice]:
+        """Evidence besides the support, each choice once."""
+        found = list(dict.fromkeys(map(EvidenceChoice.parse, self.known))) or [NO_EVIDENCE]
+        if self.names is not None and all(each.names is None for each in found):
             raise ConfigError(
                 f"--names {self.names}, but names are no evidence here; add --evidence names, or --evidence example"
             )
-        return told
+        return found
 
     def candidates(self, pool: Pool, data: str | None = None) -> list[Candidate]:
-        """Every combination that makes sense, with encoders that read such a pool.
+        """Return every combination that makes sense, with encoders that read such a pool.
 
         Training data are those of the run or, for an encoder, of `data`.
         """
@@ -72,10 +85,76 @@ class Selection:
         found: dict[str, Candidate] = {}
         for values in product(*self.options.values()):
             options = dict(zip(self.options, values, strict=True))
-            chosen = self.methods, self.fits, self.transforms, options, self.told, self.names or "labels"
+            chosen = self.methods, self.fits, self.transforms, options, self.evidence, self.names or "labels"
             for candidate in select(sources, *chosen):
                 found.setdefault(candidate.label, candidate)  # an option that changes nothing here makes no other row
         return list(found.values())
+
+
+def select(
+    sources: Sequence[Source],
+    methods: Sequence[str],
+    fits: Sequence[str],
+    transforms: Sequence[str],
+    options: dict[str, Any],
+    evidence: Sequence[EvidenceChoice] = (NO_EVIDENCE,),
+    names_of: str = "labels",
+) -> list[Candidate]:
+    """Make every combination that makes sense; an empty list stands for the default of each source or method.
+
+    Each method takes the fits, transforms, options and evidence that it supports; what none of them supports is an
+    error. `names_of` is the source of class names, where these are evidence.
+    """
+    wanted = [(source, name) for source in sources for name in methods or [source.own_method]]
+    names = list(dict.fromkeys(name for _, name in wanted))
+    check_choices(names, fits, transforms, options)
+    candidates: list[Candidate] = []
+    for source, name in wanted:
+        cls: type[Method] = METHODS.get(name)
+        own_fits: Sequence[str | None] = [fit for fit in fits if fit in cls.fits] or [None]
+        own_transforms: Sequence[str | None] = [each for each in transforms if each in transforms_of(cls)] or [None]
+        for fit, transform in product(own_fits, own_transforms):
+            made = make_candidate(source, name, fit, transform, options)
+            if len(sources) > 1:
+                made = replace(made, label=f"{source.label} {made.label}")
+            candidates += [
+                _with_evidence(made, each, names_of)
+                for each in evidence
+                if each == NO_EVIDENCE or each.serves(made.method)
+            ]
+    for each in evidence:
+        if not any(candidate.evidence == each for candidate in candidates):
+            raise ConfigError(
+                f"--evidence {each}: none of the methods has a use for it; hyperproto with --fit bayes has, and every "
+                "method of vectors takes names as an example (--evidence example)"
+            )
+    return _with_readings(candidates)
+
+
+def _with_readings(candidates: list[Candidate]) -> list[Candidate]:
+    """Name the default reading of eq. 3 in labels too, if another reading is compared with it."""
+    if not any(f"{READING}=" in candidate.label for candidate in candidates):
+        return candidates
+    return [
+        replace(each, label=f"{each.label} {READING}=squared")
+        if each.method.fit == "paper"
+        and READING in keywords(METHODS.get(each.method_name))
+        and f"{READING}=" not in each.label
+        else each
+        for each in candidates
+    ]
+
+
+def _with_evidence(candidate: Candidate, evidence: EvidenceChoice, names_of: str) -> Candidate:
+    """Return the candidate with evidence besides the support."""
+    if evidence == NO_EVIDENCE:
+        return candidate
+    more: dict[str, Any] = {"evidence": evidence, "label": f"{candidate.label} + {evidence}"}
+    if evidence.names is not None:
+        names = NameEncoder(names_of)
+        used = {"names": {**names.settings, "use": evidence.names}}
+        more |= {"names": names, "settings": {**candidate.settings, **used}}
+    return replace(candidate, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +253,7 @@ class Tasks:
 
 def measure(selection: Selection, tasks: Tasks, progress: Show | None = None) -> list[list[Result]]:
     """Score every candidate: a list of results for each kind of shots."""
-    tasks = tasks.for_evidence(selection.told)
+    tasks = tasks.for_evidence(selection.evidence)
     pool, drawn = tasks.open(progress)
     other = tasks.threshold_pool(pool, progress)
     chosen_on = [None] * len(drawn) if other is None else tasks.draw(other)

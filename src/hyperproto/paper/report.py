@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from hyperproto import __version__
-from hyperproto.comparison.measure import evaluate_candidates
-from hyperproto.comparison.selection import select
+from hyperproto.comparison.measure import evaluate_candidates, select
 from hyperproto.data import Pool, open_pool
 from hyperproto.encoders import ENCODERS, Encoder
 from hyperproto.episodes import Episode, episodes_hash

@@ -48,7 +48,7 @@ class Comparison:
 
     def tables(self) -> list[TextTable]:
         """The results in percent, with paired differences to the first; of entities also what goes wrong."""
-        titles = [describe(group[0].to_json()) for group in self.groups]
+        titles = [describe(group[0].settings) for group in self.groups]
         tagged = self.groups[0][0].metric == "f1"
         if len(self.groups) > 1:
             tables = [columns_table(titles, self.groups)]

@@ -296,6 +296,8 @@ def _decision(source: Source, name: str, method: Method, options: dict[str, Any]
     same = source.decision is not None and name == source.method_name
     given = {key: value for key, value in options.items() if key in DECISION_OPTIONS}
     merged = {**(source.decision_options if same else {}), **given}
+    if same and not given and source.decision is not None and source.decision.outside is None:
+        return source.decision, merged  # nothing in it is fitted again
     decision = make_decision(method, merged)
     if same and source.decision is not None:
         learned = source.decision.state_dict()
