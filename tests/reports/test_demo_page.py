@@ -94,7 +94,7 @@ def test_the_page_opens_with_the_sentence_and_the_chart(tmp_path: Path) -> None:
     assert f"<td>{OURS.partition(': ')[2]}</td>" in html
     assert "hash20" in html
     assert "nan" not in html
-    assert "on ProtoNet&#39;s encoder, less ProtoNet, in points: 5-way, 1 shot: +0.00 ± " in html
+    assert "on ProtoNet&#39;s encoder, minus ProtoNet, in points: 5-way, 1 shot: +0.00 ± " in html
 
 
 def test_every_two_rows_are_compared_in_the_file() -> None:

@@ -54,7 +54,7 @@ NO_EVIDENCE = EvidenceChoice()  # besides the support
 
 @dataclass(frozen=True)
 class Selection:
-    """What is measured; an empty list stands for the default of each run or method."""
+    """Runs, encoders, methods and options to measure; an empty list stands for the default of each run or method."""
 
     runs: Sequence[str] = ()
     encoders: Sequence[str] = ()
@@ -159,7 +159,7 @@ def _with_evidence(candidate: Candidate, evidence: EvidenceChoice, names_of: str
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A list of episodes, and what results say of them."""
+    """A list of episodes, and the settings that results state for them."""
 
     settings: dict[str, Any]
     episodes: list[Episode]

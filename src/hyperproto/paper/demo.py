@@ -1,4 +1,4 @@
-"""The demo, which is the main job in small: train, evaluate on unseen scripts, compare in pairs, draw."""
+"""The demo: train two encoders on glyphs, evaluate on unseen scripts, compare in pairs, draw."""
 
 import time
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class DemoReport:
-    """Every result of the demo by the kind of episodes, in the same order in each; and the pictures."""
+    """Results of the demo by type of episodes, in the same order in each, and the pictures."""
 
     command: str
     columns: dict[str, list[Result]]
@@ -81,7 +81,7 @@ class DemoReport:
     seconds: float
 
     def takeaway(self) -> str:
-        """Say in one sentence what the numbers come to: where HyperProto is better than ProtoNet, level, or worse."""
+        """Return one sentence: where HyperProto is better than ProtoNet, level, or worse."""
         pairs = {name: self._difference(name, OURS, THEIRS) for name in self.columns}
         better = [name for name, (mean, half) in pairs.items() if mean - half > 0]
         worse = [name for name, (mean, half) in pairs.items() if mean + half < 0]
@@ -107,12 +107,12 @@ class DemoReport:
         return f"{column}: {ours:.1f} % against {theirs:.1f} %, a paired difference of {_signed(mean, half)} points"
 
     def fit_alone(self) -> str:
-        """Say what the Bayes fit gains without HyperProto's training: on the encoder that ProtoNet trained."""
+        """Return what the Bayes fit gains without HyperProto's training, on the encoder that ProtoNet trained."""
         gains = [f"{name}: {_signed(*self._difference(name, SAME_FIT, THEIRS))}" for name in self.columns]
-        return f"The Bayes fit alone, on ProtoNet's encoder, less ProtoNet, in points: {'; '.join(gains)}."
+        return f"The Bayes fit alone, on ProtoNet's encoder, minus ProtoNet, in points: {'; '.join(gains)}."
 
     def short_rows(self, intervals: bool = True) -> list[list[str]]:
-        """One row for each method of SHORT, in words: accuracy in percent by kind of episodes, the best marked."""
+        """Return a row for each method of SHORT: name, and accuracy in percent by type of episodes, the best marked."""
         rows = []
         for label, words in SHORT.items():
             cells = []
@@ -124,19 +124,19 @@ class DemoReport:
         return rows
 
     def _mark(self, column: str, label: str) -> str:
-        """BEST for the best row of SHORT, LEVEL where the paired difference to it may be 0, else a blank."""
+        """Return BEST for the best row of SHORT, LEVEL where the paired difference to it may be 0, else a blank."""
         best = max(SHORT, key=lambda other: self._result(column, other).values.mean())
         mean, half = self._difference(column, best, label)
         return BEST if label == best else LEVEL if mean - half <= 0 else " "
 
     def table(self) -> TextTable:
-        """The eight rows for a terminal: with intervals, and a narrower form without."""
+        """Return the rows of SHORT for a terminal: with intervals, and in a narrower form without."""
         head = ["", *(name.replace(", ", "\n", 1) for name in self.columns)]
         narrower = TextTable(TITLE, head, self.short_rows(intervals=False))
         return TextTable(TITLE, head, self.short_rows(), narrower=narrower)
 
     def all_rows(self) -> list[list[str]]:
-        """One row for each candidate; a row of one cell opens an encoder's group."""
+        """Return a row for each candidate; a row of one cell opens the group of an encoder."""
         rows, trainer = [], ""
         for column in zip(*self.columns.values(), strict=True):
             before, _, label = column[0].label.partition(": ")
@@ -147,7 +147,7 @@ class DemoReport:
         return rows
 
     def difference_rows(self) -> list[list[str]]:
-        """Paired differences in points of the Bayes fit less every other row of the same encoder."""
+        """Return paired differences in points, the Bayes fit minus every other row of the same encoder."""
         rows = []
         for reference in (SAME_FIT, OURS):
             trainer, _, own = reference.partition(": ")
@@ -161,7 +161,7 @@ class DemoReport:
         return rows
 
     def to_json(self) -> dict[str, Any]:
-        """Every result and every paired difference; metrics are fractions."""
+        """Return every result and every paired difference; metrics are fractions."""
         comparisons = []
         for results in self.columns.values():
             task = {key: results[0].settings[key] for key in ("way", "shot")}
@@ -199,8 +199,8 @@ class DemoReport:
         with page.folded(f"All {len(next(iter(self.columns.values())))} rows: every method, closed form and transform"):
             page.table(["method, closed form, transform", *self.columns], self.all_rows())
             page.note(f"Percent, with 95 % intervals over episodes. Episode hashes: {hashes}")
-        with page.folded("Paired differences: the Bayes fit less every other row of the same encoder"):
-            page.table([f"{OURS.partition(': ')[2]}, less", *self.columns], self.difference_rows())
+        with page.folded("Paired differences: the Bayes fit minus every other row of the same encoder"):
+            page.table([f"{OURS.partition(': ')[2]}, minus", *self.columns], self.difference_rows())
             page.note("Points, same encoder, same episodes, with 95 % intervals.")
         page.write(path)
 
@@ -222,7 +222,7 @@ def _signed(mean: float, half: float) -> str:
 
 @dataclass(frozen=True)
 class EpisodeKind:
-    """A kind of episodes; each has as many queries in all."""
+    """Way, shots and number of a list of episodes; all lists have the same number of queries."""
 
     name: str
     way: int
@@ -278,7 +278,7 @@ def _noted(show: Show, words: str) -> Show:
 
 
 def _candidates(source: Source) -> list[Candidate]:
-    """Simple baselines, then HyperProto with every closed form, each with and without unit length."""
+    """Return simple baselines, then HyperProto with every closed form, each with and without unit length."""
     plain, unit = ["none"], ["unit"]
     rows = [
         *select([source], ["protonet"], [], plain + unit, {}),

@@ -28,12 +28,12 @@ DPI = 150
 
 
 class NotGivenError(ConfigError):
-    """A figure needs runs or results that were not given."""
+    """Error for a figure that needs runs or results that were not given."""
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Files of results, sorted by what they hold."""
+    """Files of results, sorted by their content."""
 
     figures: dict[str, tuple[Path, Numbers]] = field(default_factory=dict)  # measured before, by name
     tables: dict[str, tuple[Path, dict[str, Any]]] = field(default_factory=dict)  # reports on tables, by table
@@ -42,7 +42,7 @@ class Results:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What figures are made from; None stands for the default of each figure."""
+    """Runs, results and settings that figures are made from; None stands for the default of each figure."""
 
     out: Path
     runs: Sequence[str] = ()
@@ -59,15 +59,15 @@ class Request:
 
     @property
     def asks_anew(self) -> bool:
-        """Whether it says what to measure, so that what was measured before is not meant."""
+        """Whether the request names something to measure, so that earlier numbers are not used."""
         settings = (self.data, self.split, self.samples, self.shots, self.recipe, self.anchors)
-        told = bool(self.overrides) or any(given is not None for given in settings)
-        return bool(self.runs) or (self.alone and told)
+        changed = bool(self.overrides) or any(given is not None for given in settings)
+        return bool(self.runs) or (self.alone and changed)
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Places (n, 2) in the data coordinates of a panel, each with the words that a page shows there."""
+    """Points (n, 2) in the data coordinates of a panel, each with the text that a page shows there."""
 
     axis: Axes
     places: Any
@@ -85,7 +85,7 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A panel of rows x columns of equal cells: what each row and each column is, and the values."""
+    """A panel of rows x columns of equal cells, with a text for each row and column, and the values."""
 
     axis: Axes
     rows: Sequence[int]  # index into the drawing's tips
@@ -105,7 +105,7 @@ class Cells:
 
 @dataclass(eq=False)
 class Drawing:
-    """A figure, the series that a page can switch off, and what it says where a reader points."""
+    """A figure, the series that a page can switch off, and the texts at the points where a reader may hover."""
 
     figure: Figure
     series: list[str] = field(default_factory=list)
@@ -113,12 +113,12 @@ class Drawing:
     spots: list[Points | Cells] = field(default_factory=list)
 
     def tip(self, text: str, image: str | None = None) -> int:
-        """Add the words, and the picture, of one thing; return its number."""
+        """Add a text, and a picture, that are shown on hovering; return its number."""
         self.tips.append({"text": text} | ({} if image is None else {"image": image}))
         return len(self.tips) - 1
 
     def belongs(self, series: str, artists: Sequence[Artist]) -> int:
-        """Say which series some artists belong to; return its number."""
+        """Assign artists to a series; return its number."""
         if series not in self.series:
             self.series.append(series)
         number = self.series.index(series)
@@ -127,7 +127,7 @@ class Drawing:
         return number
 
     def settle(self) -> None:
-        """Lay the figure out, once: PNG, SVG and the places of the page are then the same picture."""
+        """Fix the layout, so that PNG, SVG and the points of the page agree."""
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
         count = 0
@@ -138,13 +138,13 @@ class Drawing:
                 count += 1
 
     def png(self) -> bytes:
-        """The figure as PNG."""
+        """Return the figure as PNG."""
         buffer = BytesIO()
         self.figure.savefig(buffer, format="png", dpi=DPI)
         return buffer.getvalue()
 
     def svg(self, name: str) -> bytes:
-        """The figure as SVG, letters as outlines; `name` makes its ids differ from those of other figures."""
+        """Return the figure as SVG, letters as outlines; `name` makes its ids differ from those of other figures."""
         buffer = BytesIO()
         with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -153,7 +153,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class FigureDefinition:
-    """A figure: what it shows, and how it is made."""
+    """Definition of a figure: title, caption, how it is measured, drawn and tabulated."""
 
     title: str
     caption: str
@@ -165,7 +165,7 @@ class FigureDefinition:
 
 @contextmanager
 def about(path: str | None) -> Iterator[None]:
-    """Name the file of results whose numbers are not what they should be."""
+    """Turn an error about numbers that were read from a file into a DataError that names the file."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -183,7 +183,7 @@ def style(axis: Axes) -> None:
 
 
 def runs_for(name: str, what: str, request: Request) -> Sequence[str]:
-    """Return the runs that were given, or say which ones a figure needs."""
+    """Return the given runs; without any, raise an error that says which ones a figure needs."""
     if not request.runs:
         raise NotGivenError(
             f"{name} looks into {what}: name each with --run, or its numbers, {name}.json, with --results"

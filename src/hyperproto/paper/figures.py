@@ -66,7 +66,7 @@ def read_results(given: Sequence[Path] | None) -> Results:
 
 
 def _sort_in(found: Results, file: Path, named: bool) -> None:
-    """Read a file and put it where it belongs; one that is named, and not found in a folder, must be of some use."""
+    """Read a file and sort it by its content; a file that was named, not found in a folder, must hold such results."""
     content = read_json(file, missing=HOW, damaged=HOW)
     name = content.get("figure") if isinstance(content, dict) else None
     if isinstance(name, str) and name in FIGURES:
@@ -94,7 +94,7 @@ def _is_entity_grid(content: Mapping[str, Any]) -> bool:
 
 @dataclass(eq=False)
 class PaperFigure:
-    """A figure that was made: its numbers, and the files that hold it."""
+    """A figure with its numbers and the files that hold it."""
 
     name: str
     numbers: Numbers
@@ -102,30 +102,30 @@ class PaperFigure:
 
     @property
     def title(self) -> str:
-        """What it shows, in a line."""
+        """Title of the figure."""
         return FIGURES[self.name].title
 
     @property
     def caption(self) -> str:
-        """How to read it."""
+        """Caption: how to read the figure."""
         return FIGURES[self.name].caption
 
     @cached_property
     def drawing(self) -> Drawing:
-        """The figure, drawn from its numbers."""
+        """Drawing made from the numbers."""
         with about(self.numbers.get("read_from")):
             drawn = FIGURES[self.name].draw(self.numbers)
             drawn.settle()
         return drawn
 
     def table(self) -> Table | None:
-        """Head and rows of what is drawn, where that is a table's worth."""
+        """Return the head and rows of the numbers drawn, or None for a figure without a table."""
         tabulate = FIGURES[self.name].table
         return None if tabulate is None else tabulate(self.numbers)
 
 
 def make_figures(name: str, request: Request, show: Show) -> tuple[list[PaperFigure], dict[str, str]]:
-    """Make one figure, or all that what is given suffices for and a page; and say why the others are not made."""
+    """Make one figure; or all that can be made from the request, with a page, and say why the others are not made."""
     if name != ALL and name not in FIGURES:
         raise ConfigError(unknown_name("figure", name, [ALL, *FIGURES]))
     if not 0 <= request.seed < 2**63:
@@ -173,7 +173,7 @@ PIXELS_AN_INCH = 110  # of a picture on a wide screen
 
 @dataclass(frozen=True, eq=False)
 class FigureOnPage:
-    """A figure with its words, and the table of its numbers."""
+    """A figure with its title, caption and table of numbers."""
 
     name: str
     title: str
@@ -183,7 +183,7 @@ class FigureOnPage:
 
 
 def write_figure_page(path: Path, figures: Sequence[FigureOnPage], missing: Mapping[str, str]) -> None:
-    """Write the page; `missing` says of figures that are not on it what they need."""
+    """Write the page; `missing` holds what the figures need that are not on it."""
     page = Page(
         "The figures of the paper",
         "Point at an instance, a bar or a cell to see what it is; switch methods off above a figure; click on the head "
@@ -207,7 +207,7 @@ def write_figure_page(path: Path, figures: Sequence[FigureOnPage], missing: Mapp
 
 
 def inline_svg(figure: FigureOnPage) -> str:
-    """The SVG as a part of a page: without what stands before it, every id under the figure's name."""
+    """Return the SVG as part of a page: without the XML header, every id prefixed with the name of the figure."""
     text = figure.drawing.svg(figure.name).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

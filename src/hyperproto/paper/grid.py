@@ -1,4 +1,4 @@
-"""Every combination of settings of a recipe: a run in a folder of its own for each, resumable, and a table at the end.
+"""Grid of trainings: every combination of settings of a recipe, each run in its own folder, resumable, and a table.
 
     settings -> combinations -> runs -> GridReport
 
@@ -47,24 +47,24 @@ LONGEST_NAME = 40  # characters of a value in the name of a folder
 
 @dataclass(frozen=True)
 class Combination:
-    """One run: the value of every swept setting, as it was written."""
+    """Value of every swept setting for one run, as written."""
 
     values: dict[str, str]
 
     @property
     def name(self) -> str:
-        """The name of its folder: the same whatever the order of the options; "run" where nothing is swept."""
+        """Name of the folder, independent of the order of the options; "run" where nothing is swept."""
         return "__".join(f"{key}={_short(value)}" for key, value in sorted(self.values.items())) or "run"
 
     @property
     def overrides(self) -> list[str]:
-        """The settings as `train` takes them."""
+        """Settings in the form that `train` takes."""
         return [f"{key}={value}" for key, value in self.values.items()]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A recipe, settings that all runs share, and those that are swept: several values each, or the seed."""
+    """A recipe, the settings that all runs share, and those that are swept: several values each, or the seed."""
 
     recipe: str
     fixed: dict[str, str]
@@ -72,27 +72,27 @@ class Grid:
 
     @classmethod
     def of(cls, recipe: str, settings: Mapping[str, Any] | Sequence[str]) -> "Grid":
-        """Read settings, `{"training.seed": [0, 1]}` or `["training.seed=0,1"]`; every mistake is told here."""
+        """Read settings, `{"training.seed": [0, 1]}` or `["training.seed=0,1"]`, and check all of them."""
         given = read_settings(settings)
         count = prod(map(len, given.values()))
         if count > MOST_RUNS:
             raise ConfigError(f"{count:,} combinations; a grid has at most {MOST_RUNS:,} runs: give fewer values")
         swept = {key: values for key, values in given.items() if len(values) > 1 or key == SEED}
         grid = cls(recipe, {key: values[0] for key, values in given.items() if key not in swept}, swept)
-        grid.settings  # noqa: B018 # every mistake is told now
+        grid.settings  # noqa: B018 # reports every mistake before anything runs
         return grid
 
     def combinations(self) -> list[Combination]:
-        """Every combination; the last setting changes fastest."""
+        """Return every combination; the last setting changes fastest."""
         return [Combination(dict(zip(self.swept, values, strict=True))) for values in product(*self.swept.values())]
 
     def overrides(self, one: Combination) -> list[str]:
-        """All that a run changes in the recipe."""
+        """Return all changes of a run to the recipe."""
         return [*(f"{key}={value}" for key, value in self.fixed.items()), *one.overrides]
 
     @cached_property
     def recipes(self) -> dict[str, Recipe]:
-        """The recipe of each run, checked, by the name of the run."""
+        """Checked recipe of each run, by the name of the run."""
         found = {}
         for one in self.combinations():
             try:
@@ -103,7 +103,7 @@ class Grid:
 
     @cached_property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """The settings in which the runs differ, by the name of the run, as resolved: dotted keys, with defaults.
+        """Resolved settings in which the runs differ, by the name of the run: dotted keys, with defaults.
 
         A swept table is taken apart, so that a row shows what its run was trained with, however it was asked for. Two
         combinations that give the same run are refused.
@@ -131,13 +131,13 @@ class Grid:
         }
 
     def manifest(self) -> dict[str, Any]:
-        """What must not change while a folder is in use; values of swept settings may be added."""
+        """Return what must not change while a folder is in use; values of swept settings may be added."""
         fixed = {key: _value(text) for key, text in sorted(self.fixed.items())}
         return {"recipe": self.recipe, "fixed": fixed, "swept": sorted(self.swept)}
 
 
 def read_settings(settings: Mapping[str, Any] | Sequence[str]) -> dict[str, list[str]]:
-    """The values of each setting, as TOML; in a mapping, a list holds the values to try."""
+    """Return the values of each setting as TOML; in a mapping, a list holds the values to try."""
     if isinstance(settings, Mapping):
         from_python = {key: value if isinstance(value, list | tuple) else [value] for key, value in settings.items()}
         given = [(key, [toml_value(value) for value in values]) for key, values in from_python.items()]
@@ -159,7 +159,7 @@ def read_settings(settings: Mapping[str, Any] | Sequence[str]) -> dict[str, list
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Name every value of nested tables by its dotted key."""
+    """Return the values of nested tables by their dotted keys."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{path}{key}"
@@ -168,7 +168,7 @@ def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _different(every: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Name the keys that not all have, or that have not the same value everywhere; in the order of the first."""
+    """Return the keys that are missing in some tables or differ in value, in the order of the first table."""
     keys = dict.fromkeys(key for own in every.values() for key in own)
     missing = object()
     values = {key: [own.get(key, missing) for own in every.values()] for key in keys}
@@ -176,7 +176,7 @@ def _different(every: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """Take KEY=VALUE,VALUE apart at the commas outside of brackets, braces and quotes."""
+    """Split KEY=VALUE,VALUE at the commas outside of brackets, braces and quotes."""
     key, equals, rest = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"{text!r}: write section.key=value,value, for example training.seed=0,1,2")
@@ -209,7 +209,7 @@ def _value(text: str) -> Any:
 
 
 def _short(text: str) -> str:
-    """A value in the name of a folder: letters, digits and .+-; with a few hex digits where that loses something."""
+    """Return a value as part of a folder name: letters, digits and .+-; a hash is added if that is ambiguous."""
     value = _value(text)
     whole = json.dumps(value, sort_keys=True, default=str)
     written = value if isinstance(value, str) else whole
@@ -221,19 +221,19 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Finished runs that differ in their seeds only."""
+    """Finished runs that differ only in their seeds."""
 
     settings: dict[str, Any]
     runs: list[GridRun]
 
     @property
     def values(self) -> list[float]:
-        """The best validation of each."""
+        """Best validation of each run."""
         return [run.result["value"] for run in self.runs if run.result is not None]
 
     @property
     def mean(self) -> tuple[float, float | None]:
-        """Mean over seeds and half its 95 % interval over seeds; of a single one, its interval over episodes."""
+        """Mean and half 95 % interval over seeds; of a single seed, the interval over its episodes."""
         if len(self.values) == 1:
             [run] = self.runs
             return self.values[0], None if run.result is None else run.result["ci95"]
@@ -243,7 +243,7 @@ class SeedGroup:
 
 @dataclass
 class GridReport:
-    """The runs of a grid, in a folder; `about` says which grid it is."""
+    """Results of the runs of a grid; `about` identifies the grid."""
 
     about: dict[str, Any]
     folder: Path
@@ -251,12 +251,12 @@ class GridReport:
 
     @property
     def failed(self) -> list[GridRun]:
-        """Runs without a result."""
+        """Runs that failed."""
         return [run for run in self.runs.values() if run.status == "failed"]
 
     @property
     def groups(self) -> list[SeedGroup]:
-        """Finished runs by their settings but for the seed, the best mean first."""
+        """Finished runs grouped by all settings except the seed, the best mean first."""
         found: dict[str, SeedGroup] = {}
         for run in self.runs.values():
             if run.result is not None:
@@ -266,11 +266,11 @@ class GridReport:
 
     @property
     def metric(self) -> str:
-        """What validation measures."""
+        """Name of the validation metric."""
         return next((run.result["metric"] for run in self.runs.values() if run.result is not None), "accuracy")
 
     def sheet(self) -> Sheet:
-        """The table: a row for each group of seeds."""
+        """Return the table with a row for each group of seeds."""
         keys = list(dict.fromkeys(key for group in self.groups for key in group.settings))
         seeded = any(SEED in run.settings for run in self.runs.values())
         head = [*keys, *(["seeds"] if seeded else []), "each", f"{self.metric}, %"]
@@ -287,16 +287,16 @@ class GridReport:
         return Sheet(title, head, rows, notes, labels=len(head) - 1)
 
     def table(self) -> TextTable:
-        """The same for the terminal."""
+        """Return the table for the terminal."""
         sheet = self.sheet()
         return TextTable(sheet.title, sheet.head, [row.texts() for row in sheet.rows], texts=sheet.labels)
 
     def table_text(self, kind: str = "markdown") -> str:
-        """The table as Markdown, LaTeX, CSV or HTML: "markdown", "latex", "csv" or "html"."""
+        """Return the table as "markdown", "latex", "csv" or "html"."""
         return self.sheet().text(kind)
 
     def to_json(self) -> dict[str, Any]:
-        """Every run, and every mean over seeds, the best first; values are fractions."""
+        """Return every run, and every mean over seeds, the best first; values are fractions."""
         groups = []
         for group in self.groups:
             mean, half = group.mean
@@ -324,7 +324,7 @@ def _shown(value: Any) -> str:
 
 
 def default_folder(recipe: str) -> Path:
-    """Where a grid lies unless told otherwise."""
+    """Return the default folder of a grid."""
     return Path("runs") / f"{run_name(recipe)}-grid"
 
 

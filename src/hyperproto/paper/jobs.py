@@ -1,9 +1,12 @@
-"""Jobs side by side in worker processes: one that fails, or whose process dies, does not cost the others.
+"""Jobs in parallel worker processes; a job that fails, or whose process dies, does not affect the others.
 
-A job is a function of this package by its name, and arguments that JSON can hold. One worker is this process itself;
-several are processes of their own, `python -m hyperproto.paper.jobs`, which read jobs and write events, each a line
-of JSON. They end with the process that started them, however that ends: what they do must be safe to kill, as a
+A job is the name of a function of this package, and arguments that JSON can hold. A single worker is this process
+itself; several are processes of their own, `python -m hyperproto.paper.jobs`, which read jobs and write events as lines
+of JSON. They end with the process that started them, even if that is killed, so that a job must be safe to kill, as a
 training is. Ctrl-C reaches only the first process, which ends the others.
+
+Not joblib/loky: there a worker that is killed breaks the whole pool, and every job ends with the same error, those of
+other processes too.
 """
 
 import json
@@ -35,7 +38,7 @@ USUAL, MOST = 2, 64  # workers: unless told otherwise, and at all
 
 
 def checked_workers(workers: int | None) -> int:
-    """How many processes work at a time; None: two, as far as there are cores, but one where there is a GPU."""
+    """Check the number of worker processes; None stands for two, if there are two cores, or one with a GPU."""
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return min(USUAL, cores) if default_device().type == "cpu" else 1
@@ -46,7 +49,7 @@ def checked_workers(workers: int | None) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work; `function` is `MODULE:NAME`, called with the arguments and `show`, and returns a dict."""
+    """A piece of work; `function` is `MODULE:NAME`, called with the arguments and `show`, and returns a dict."""
 
     name: str
     function: str
@@ -57,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: what its function returned, or why there is nothing."""
+    """Result of a job: what its function returned, or the error."""
 
     name: str
     result: dict[str, Any] | None
@@ -70,7 +73,7 @@ OnOutcome = Callable[[Outcome], None]
 
 @dataclass
 class Board:
-    """Follows all jobs: what is done, what is at work, and how long the rest will take."""
+    """State of all jobs: done, running, and the estimated time for the rest."""
 
     jobs: Sequence[Job]
     workers: int
@@ -79,11 +82,11 @@ class Board:
     at_work: dict[str, tuple[float, float]] = field(default_factory=dict)  # when it began, and the share that is done
 
     def begin(self, name: str) -> None:
-        """A worker takes a job."""
+        """Record that a worker has started a job."""
         self.at_work[name] = (monotonic(), 0.0)
 
     def move(self, name: str, done: int, total: int, note: str) -> None:
-        """A worker tells how far it is."""
+        """Record the progress of a running job, and report it."""
         began, share = self.at_work[name]
         self.at_work[name] = (began, max(share, done / total if total else 0.0))
         if self.show is not None:
@@ -92,12 +95,12 @@ class Board:
             self.show(round(1000 * (weight - self._left())), round(1000 * weight), words)
 
     def end(self, outcome: Outcome) -> None:
-        """A job has ended."""
+        """Record the outcome of a job."""
         self.at_work.pop(outcome.name, None)
         self.done[outcome.name] = outcome
 
     def seconds_left(self) -> float | None:
-        """Estimate by what a unit of weight took so far, of jobs that are done and that are at work; None: unknown."""
+        """Estimate the seconds left from the time per unit of weight so far; None before any progress."""
         now, weights = monotonic(), {job.name: job.weight for job in self.jobs}
         spent = sum(outcome.seconds for outcome in self.done.values() if outcome.error is None)
         work = sum(weights[name] for name, outcome in self.done.items() if outcome.error is None)
@@ -116,7 +119,7 @@ class Board:
 
 
 def run_jobs(board: Board, on_outcome: OnOutcome) -> None:
-    """Do all jobs, those that others need first; `on_outcome` is called, in this process, as each one ends."""
+    """Run all jobs, those that others need first; `on_outcome` is called in this process as each one ends."""
     for wave in ([job for job in board.jobs if job.first], [job for job in board.jobs if not job.first]):
         if board.workers > 1 and len(wave) > 1:
             _side_by_side(board, wave, on_outcome)
@@ -129,7 +132,7 @@ def run_jobs(board: Board, on_outcome: OnOutcome) -> None:
 
 
 def attempt(job: Job, show: Show) -> Outcome:
-    """Do a job here; whatever goes wrong is its outcome, but not that a user ends it."""
+    """Run a job in this process; an exception becomes its outcome, KeyboardInterrupt is raised."""
     began = monotonic()
     try:
         module, _, name = job.function.partition(":")
@@ -141,7 +144,7 @@ def attempt(job: Job, show: Show) -> Outcome:
 
 
 class _Worker:
-    """A process that does one job after another, and the thread that reads what it tells."""
+    """A process that runs one job after another, and the thread that reads its events."""
 
     def __init__(self, events: "SimpleQueue[tuple[_Worker, dict[str, Any] | None]]", threads: int) -> None:
         self.job: Job | None = None
@@ -165,16 +168,16 @@ class _Worker:
         events.put((self, None))
 
     def give(self, job: Job) -> None:
-        """Let it do a job."""
+        """Send a job to the process."""
         self.job, self.began = job, monotonic()
         assert self.process.stdin is not None
         words = {"name": job.name, "function": job.function, "arguments": job.arguments, "trust": trusted_files()}
-        with suppress(BrokenPipeError):  # it has died: `_read` tells its end
+        with suppress(BrokenPipeError):  # the process has died: `_read` reports its end
             self.process.stdin.write(json.dumps(words).encode() + b"\n")
             self.process.stdin.flush()
 
     def death(self) -> str:
-        """Say how the process ended, with the last of what it printed."""
+        """Return how the process ended, with the last line that it printed."""
         code = self.process.returncode
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         self._errors.seek(0)
@@ -193,7 +196,7 @@ class _Worker:
 
 
 def _side_by_side(board: Board, jobs: Sequence[Job], on_outcome: OnOutcome) -> None:
-    """Do jobs in several processes; this one only listens."""
+    """Run jobs in several worker processes; this process reads their events."""
     waiting = deque(jobs)
     count = min(board.workers, len(jobs))
     events: SimpleQueue[tuple[_Worker, dict[str, Any] | None]] = SimpleQueue()
@@ -241,33 +244,33 @@ def _side_by_side(board: Board, jobs: Sequence[Job], on_outcome: OnOutcome) -> N
 
 
 def main() -> None:
-    """Be a worker: `python -m hyperproto.paper.jobs THREADS PARENT`."""
+    """Run a worker process: `python -m hyperproto.paper.jobs THREADS PARENT`."""
     threads, parent = map(int, sys.argv[1:3])
     keep_large_blocks()
     torch.set_num_threads(threads)
-    told = os.fdopen(os.dup(1), "w")
+    events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what anything prints is not for the one who listens
 
-    def tell(event: dict[str, Any]) -> None:
+    def send(event: dict[str, Any]) -> None:
         if os.getppid() != parent:  # it was killed
             os._exit(1)
-        told.write(json.dumps(event) + "\n")
-        told.flush()
+        events.write(json.dumps(event) + "\n")
+        events.flush()
 
-    warnings.showwarning = lambda message, *_, **__: tell({"warning": str(message)})
+    warnings.showwarning = lambda message, *_, **__: send({"warning": str(message)})
     last = 0.0
 
     def show(done: int, total: int, note: str = "") -> None:
         nonlocal last
         if monotonic() - last > EVERY:
             last = monotonic()
-            tell({"done": done, "total": total, "note": note})
+            send({"done": done, "total": total, "note": note})
 
     for line in sys.stdin:
         words = json.loads(line)
         trust(words.pop("trust"))
         outcome = attempt(Job(**words), show)
-        tell({"outcome": {"result": outcome.result, "error": outcome.error, "seconds": outcome.seconds}})
+        send({"outcome": {"result": outcome.result, "error": outcome.error, "seconds": outcome.seconds}})
 
 
 if __name__ == "__main__":

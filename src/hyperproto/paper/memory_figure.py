@@ -34,7 +34,7 @@ FLOAT = 4  # bytes
 def memory_numbers(
     data: str, split: str, shots: Sequence[int], seed: int, show: Show, *, size: int = SIZE, way: int = 5
 ) -> Numbers:
-    """Mean bytes of an episode by method and shots.
+    """Return the mean bytes of an episode by method and shots.
 
     `kept`: every vector of the support (NNShot), or a centre and a radius a class (HyperProto). `all_distances`: of
     each query to each support example, or to each centre, at once; `all_differences`: the same coordinate by
@@ -59,7 +59,7 @@ def memory_numbers(
 
 
 def growth(rows: Sequence[dict[str, Any]], part: str) -> float | None:
-    """The power of the number of shots that memory grows with: the slope of log bytes over log shots; None for one."""
+    """Return the slope of log bytes over log shots, the power of memory growth; None for a single number of shots."""
     if len(rows) < 2:
         return None
     x, y = np.log([row["shots"] for row in rows]), np.log([max(row[part], 1.0) for row in rows])
@@ -67,7 +67,7 @@ def growth(rows: Sequence[dict[str, Any]], part: str) -> float | None:
 
 
 def _bytes(method: Method, name: str, episode: Episode, size: int) -> tuple[float, ...]:
-    """Support and query units of an episode; bytes kept, of all distances, of all differences, and measured."""
+    """Return support and query units of an episode; bytes kept, of all distances, of all differences, and measured."""
     assert episode.query_y is not None
     support, queries, way = len(episode.support_y), len(episode.query_y), episode.way
     random = torch.Generator().manual_seed(0)
@@ -85,7 +85,7 @@ def _bytes(method: Method, name: str, episode: Episode, size: int) -> tuple[floa
 
 
 class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types for it
-    """Counts the bytes of storages that operations make, until they are freed."""
+    """Count of the bytes of storages that operations make, until they are freed."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -115,7 +115,7 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch 
 
 @torch.no_grad()
 def peak_bytes(call: Callable[[], Any]) -> int:
-    """The most bytes that tensors made by a call held at one time; what an operation holds inside is not seen."""
+    """Return the peak bytes of tensors made by a call; temporary memory inside an operation is not counted."""
     seen = _Allocations()
     with seen:
         call()
@@ -131,7 +131,7 @@ MEMORY = {
 
 
 def draw_memory(numbers: Numbers) -> Drawing:
-    """A panel for each kind of memory, on logarithmic scales, a line for each method."""
+    """Draw a panel for each type of memory, on logarithmic scales, with a line for each method."""
     figure = Figure(figsize=(12.4, 3.9), layout="constrained")
     drawing = Drawing(figure)
     panels = figure.subplots(1, len(MEMORY), sharey=True)
@@ -162,7 +162,7 @@ def draw_memory(numbers: Numbers) -> Drawing:
 
 
 def memory_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each method and number of shots, in MiB."""
+    """Return head and rows, in MiB: a row for each method and number of shots."""
     rows = [
         [row["method"], str(row["shots"]), f"{row['support']:.0f}", *(f"{row[part] / 2**20:.4g}" for part in MEMORY)]
         for row in numbers["rows"]

@@ -101,7 +101,7 @@ class AnchorTasks(TaskSource):
 
     @torch.no_grad()
     def look(self, episodes: Sequence[Episode]) -> tuple[list[float], list[float]]:
-        """Accuracy of the anchor's samples in each episode, and their mean distance to its centre, before the step."""
+        """Return the anchor's accuracy in each episode, and the mean distance of its samples to its centre."""
         self.learner.eval()
         learner, method = self.learner, self.learner.method
         assert isinstance(method, HyperProto)
@@ -119,7 +119,7 @@ class AnchorTasks(TaskSource):
         return accuracy.tolist(), distance.tolist()
 
     def log(self) -> dict[str, float]:
-        """A row: accuracy and distance of the last episode, distance over the block, radius after the step, draws."""
+        """Return a row of the log: accuracy and distance of the last episode, distance over the block, radius."""
         method = self.learner.method
         assert isinstance(method, HyperProto)
         distances, draws, forced = zip(*self.seen, strict=True)
@@ -189,7 +189,7 @@ def radius_dynamics(
 
 
 def _series(run: Run, warmup: int) -> dict[str, Any]:
-    """What was logged after the first two blocks that followed the warm-up, column by column."""
+    """Return the log after the warm-up and two blocks, column by column."""
     rows = [row for row in run.read_metrics() if "anchor_radius" in row]
     block = rows[0]["step"] if rows else 0
     kept = [row for row in rows if row["step"] >= warmup + 2 * block]
@@ -220,7 +220,7 @@ def cross_correlation(anchors: Sequence[dict[str, Any]], key: str) -> dict[str, 
 
 
 def _lagged(distance: Floats, radius: Floats, lag: int) -> float:
-    """Pearson's correlation of distance[t] and radius[t + lag]; 0 where one does not vary."""
+    """Return Pearson's correlation of distance[t] and radius[t + lag]; 0 where one does not vary."""
     size = len(distance) - abs(lag)
     a, b = distance[max(0, -lag) :][:size], radius[max(0, lag) :][:size]
     if np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -240,7 +240,7 @@ def _interval(correlations: Floats, lags: int) -> dict[str, float | None]:
 
 
 def draw_radius(numbers: Numbers) -> Drawing:
-    """A panel for each anchor, with two scales, and below them the cross-correlation by lag."""
+    """Draw a panel for each anchor, with two scales, and below them the cross-correlation by lag."""
     anchors = numbers["anchors"]
     rows = -(-len(anchors) // COLUMNS)
     figure = Figure(figsize=(12, 2.5 * rows + 2.9), layout="constrained")
@@ -311,7 +311,7 @@ def _lag_words(row: dict[str, Any]) -> str:
 
 
 def lag_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each lag."""
+    """Return head and rows: a row for each lag."""
     rows = []
     for key, words in (("distance", "of the logged episode"), ("block_distance", "over the block")):
         for row in numbers["correlation"][key]["lags"]:

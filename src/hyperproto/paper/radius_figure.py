@@ -31,7 +31,7 @@ SCATTER_UNITS = 100  # a class, for its scatter
 
 
 def radius_numbers(runs: Sequence[str], seed: int, units: int, show: Show) -> Numbers:
-    """Learned radii of the training classes against their scatter and their size, with Spearman's correlations.
+    """Return learned radii of training classes with their scatter and size, and Spearman's correlations.
 
     The scatter of a class is the mean squared distance of at most `units` of its units to their mean, times K/(K-1).
     Only differences of radii matter in training, so the mean radius is subtracted.
@@ -69,12 +69,12 @@ def radius_numbers(runs: Sequence[str], seed: int, units: int, show: Show) -> Nu
 
 
 def _scatter(vectors: Floats) -> float:
-    """Unbiased total variance of the rows."""
+    """Return the unbiased total variance of the rows."""
     return float(((vectors - vectors.mean(axis=0)) ** 2).sum() / max(1, len(vectors) - 1))
 
 
 def correlation(a: Floats, b: Floats) -> dict[str, float | int] | None:
-    """Spearman's rank correlation, its p-value and a 95 % interval (Fisher's z); None where one does not vary."""
+    """Return Spearman's rank correlation, p-value and 95 % interval (Fisher's z); None where one does not vary."""
     if len(a) < 4 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
     rho, p = (float(value) for value in spearmanr(a, b))
@@ -85,7 +85,7 @@ def correlation(a: Floats, b: Floats) -> dict[str, float | int] | None:
 
 
 def draw_radii(numbers: Numbers) -> Drawing:
-    """A row for each run: learned radius against scatter, and against size."""
+    """Draw a row for each run: learned radius against scatter, and against size."""
     runs = numbers["runs"]
     figure = Figure(figsize=(9.6, 3.9 * len(runs)), layout="constrained")
     drawing = Drawing(figure)
@@ -117,7 +117,7 @@ def _correlated(found: Mapping[str, Any] | None) -> str:
 
 
 def radius_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each run and each property of classes."""
+    """Return head and rows: a row for each run and each property of classes."""
     rows = []
     for run in numbers["runs"]:
         for words, found in (("scatter", run["with_scatter"]), ("size", run["with_size"])):

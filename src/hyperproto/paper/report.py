@@ -174,7 +174,7 @@ def run_candidates(source: Source, metric: str) -> list[Candidate]:
 
 
 def _called(words: str, candidate: Candidate) -> Candidate:
-    """Name a way to measure: by the reading of eq. 3, without options in which columns may differ (prior_ratio)."""
+    """Label a candidate by method and reading of eq. 3, without options that differ between columns."""
     named = f"{candidate.method_name} {candidate.method.fit} {candidate.transform}"
     reading = candidate.settings["options"].get(READING)
     if candidate.method.fit == "paper" and reading is not None:
@@ -233,7 +233,7 @@ def draw_column(table: PaperTable, column: Column, pool: Pool, count: int) -> li
 
 @contextmanager
 def _naming(table: PaperTable, column: Column) -> Iterator[None]:
-    """Say in an error which column it is about."""
+    """Add the name of the column to errors."""
     try:
         yield
     except HyperProtoError as error:
@@ -241,7 +241,7 @@ def _naming(table: PaperTable, column: Column) -> Iterator[None]:
 
 
 def _noted(show: Show, words: str) -> Show:
-    """Put a few words before whatever else the bar says."""
+    """Prefix the notes of a progress callback."""
     return lambda done, total, note="": show(done, total, f"{words} {note}")
 
 
@@ -253,7 +253,7 @@ def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun
     """Look one and two levels below `folder` for runs of a table.
 
     A run belongs to it if its recipe says so, or if it was trained exactly as one of the table's recipes says: a run
-    may serve two tables. Returned beside the runs: the recipes that nobody has run, and what was left out, and why.
+    may serve two tables. Returned beside the runs: the recipes without a run, and remarks on what was left out.
     """
     recipes = recipes_of(spec)
     for reproduced in recipes.values():
@@ -281,7 +281,7 @@ def find_runs(spec: str, table: PaperTable, folder: Path) -> tuple[list[TableRun
 
 
 def group_by_seed(runs: list[TableRun]) -> tuple[list[list[TableRun]], list[str]]:
-    """Put together finished runs that differ only in the seed; say which are there twice."""
+    """Group finished runs that differ only in the seed; the second value names duplicates that are left out."""
     groups: dict[str, dict[int, TableRun]] = {}
     remarks = []
     for run in runs:
@@ -299,27 +299,27 @@ def _read(path: Path) -> tuple[Recipe, str]:
 
 
 def run_differences(run: Run, recipe: Recipe) -> list[str]:
-    """Name the settings in which a run differs from a recipe; what follows from the data is not looked at."""
+    """Return the settings in which a run differs from a recipe, except those that follow from the data."""
     found = parse(run.read_config()["recipe"], str(run.config))
     return sorted(differences(_all_settings(found), _all_settings(recipe)))
 
 
 def _settings(recipe: Recipe) -> str:
-    """All that decides what a run learns, but for its seed."""
+    """Return all settings that decide what a run learns, except its seed, as text."""
     own = _all_settings(recipe)
     del own["training"]["seed"]
     return json.dumps(own, sort_keys=True)
 
 
 def _all_settings(recipe: Recipe) -> dict[str, Any]:
-    """All that decides what a run learns: no words, and nothing that follows from the data."""
+    """Return all settings that decide what a run learns: no descriptions, and nothing that follows from the data."""
     own: dict[str, Any] = completed(recipe).model_dump(mode="json", exclude=set(WORDS))
     own["encoder"] = _encoder_settings(own["encoder"])
     return own
 
 
 def _encoder_settings(section: dict[str, Any]) -> dict[str, Any]:
-    """Put the encoder of a recipe and of a run in one form: a run has `NAME:ARGUMENT` apart, and what its data say."""
+    """Normalise the encoder section: split `NAME:ARGUMENT` as runs do, and drop options that follow from the data."""
     name, _, argument = section["name"].partition(":")
     cls: type[Encoder] = ENCODERS.get(name)
     named = {cls.argument: argument} if argument and cls.argument else {}
@@ -328,13 +328,13 @@ def _encoder_settings(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def options_from_data(encoder: str) -> set[str]:
-    """Name the options of an encoder that training reads off the data: a run has them, its recipe need not."""
+    """Return the options of an encoder that training derives from the data."""
     cls: type[Encoder] = ENCODERS.get(encoder.partition(":")[0])
     return set(cls.data_options)
 
 
 def _progress(recipe: Recipe, run: Run) -> tuple[int, bool]:
-    """Tell the last step that was logged, and whether it is the end: of all steps, or of patience."""
+    """Return the last step logged, and whether training has ended there, by its steps or by patience."""
     rows = run.read_metrics() if run.metrics.exists() else []
     step = rows[-1]["step"] if rows else 0
     metric, validations = validated(rows)

@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """What a row will cost: for `--dry-run`."""
+    """Number of runs and cost of a row, for `--dry-run`."""
 
     recipe: str
     row: str  # published
@@ -72,7 +72,7 @@ class PlannedRow:
 
 @dataclass
 class Reproduction:
-    """What was planned, what became of each run, and, unless nothing was to be run, the table."""
+    """The plan, the outcome of each run and, except for a dry run, the table."""
 
     table: str
     budget: str
@@ -88,19 +88,19 @@ class Reproduction:
 
     @property
     def failed(self) -> list[GridRun]:
-        """Runs without a result."""
+        """Runs that failed."""
         return [run for run in self.runs.values() if run.status == "failed"]
 
     @property
     def minutes(self) -> float | None:
-        """An estimate for all that is not finished, with this many workers; None where a recipe does not say."""
+        """Estimated minutes for all unfinished runs with this many workers; None where a recipe states no cost."""
         known = [row.minutes for row in self.plan if row.runs > row.finished]
         if any(minutes is None for minutes in known):
             return None
         return sum((row.minutes or 0.0) * (row.runs - row.finished) for row in self.plan) / self.workers
 
     def plan_table(self) -> TextTable:
-        """What would be run, a line a recipe."""
+        """Return the planned runs as a table, a line for each recipe."""
         head = ["recipe", "published row", "columns", "runs", "finished", "minutes a run, one core"]
         rows = []
         for row in self.plan:
@@ -109,7 +109,7 @@ class Reproduction:
         return TextTable(f"{self.table}, budget {self.budget}, in {self.folder}", head, rows, texts=2)
 
     def plan_words(self) -> list[str]:
-        """How long it takes, which rows can be asked for, and which data are missing."""
+        """Return lines that say how long it takes, which rows can be chosen, and which data are missing."""
         left = sum(row.runs - row.finished for row in self.plan)
         minutes = self.minutes
         known = "not known" if minutes is None else f"about {duration(60 * minutes)}, and evaluation besides"
@@ -120,7 +120,7 @@ class Reproduction:
         return words + [f"missing: {problem}" for problem in self.missing]
 
     def to_json(self) -> dict[str, Any]:
-        """The plan, every run, and the table."""
+        """Return the plan, every run, and the table."""
         plan = [vars(row) for row in self.plan]
         runs = [run.to_json() for run in self.runs.values()]
         own = {"budget": self.budget, "folder": str(self.folder), "plan": plan, "missing": self.missing, "runs": runs}
@@ -223,12 +223,12 @@ def plan_rows(spec: str, budget: str, rows: str) -> tuple[PaperTable, list[Row],
 
 
 def _with_columns(row: Row, own: list[str]) -> Row:
-    """A row that names no columns is about the table's own, not about those of a budget."""
+    """Return the row with the table's own columns, not those of a budget, if it names none."""
     return row if row.paper.columns is not None else Row(row.recipe, row.paper.model_copy(update={"columns": own}))
 
 
 def _choices(spec: str, table: PaperTable, budget: str) -> Choices:
-    """All rows that can be reproduced with a budget."""
+    """Return all rows that can be reproduced with a budget."""
     found = _small(spec, table) if budget == "small" else _paper(spec)
     if not found:
         others = "no recipe of its own" if budget == "paper" else "no CPU-sized recipe"
@@ -237,7 +237,7 @@ def _choices(spec: str, table: PaperTable, budget: str) -> Choices:
 
 
 def _small(spec: str, table: PaperTable) -> Choices:
-    """The rows that a table lists for this budget first, then the other recipes that are not of the table's file."""
+    """Return the rows that a table lists for this budget, then the recipes of other files."""
     others = {name: paper for name, paper in recipes_of(spec).items() if name.partition(":")[0] != spec}
     if table.small is None:
         return {name: (DEFAULT, Row(name, paper)) for name, paper in others.items()}
@@ -256,14 +256,14 @@ def _small_paper(table: PaperTable, row: SmallRow) -> Paper:
 
 
 def _paper(spec: str) -> Choices:
-    """The recipes of the table's own file; those of ProtoNet and HyperProto are the default."""
+    """Return the recipes of the table's own file; those of ProtoNet and HyperProto are the default."""
     own = {name: paper for name, paper in recipes_of(spec).items() if name.partition(":")[0] == spec}
     kinds = {name: str(read_recipe(name)["method"]["name"]).startswith(FAMILIES) for name in own}
     return {name: (DEFAULT if kinds[name] else ALL, Row(name, paper)) for name, paper in own.items()}
 
 
 def _named(table: str, name: str, choices: Choices) -> list[Row]:
-    """The rows of a set, or one by the name of its recipe."""
+    """Return the rows of a set, or one row by the name of its recipe."""
     sets = {group for group, _ in choices.values()} | {ALL}
     if name in sets:
         return [row for group, row in choices.values() if name in (ALL, group)]
@@ -295,7 +295,7 @@ class _Plan(Planned):
 def _plans(
     row: Row, spec: str, table: PaperTable, episodes: int, seeds: int, out: Path, changes: Sequence[str]
 ) -> list[_Plan]:
-    """One run for each seed."""
+    """Return a planned run for each seed."""
     usual = load_recipe(row.recipe)
     columns = [column.model_dump() for column in table.columns_of(row.paper)]
     counted = min(episodes, row.paper.episodes or episodes)
@@ -326,7 +326,7 @@ def _plans(
 
 
 def minutes_of(recipe: Recipe, usual: Recipe) -> float | None:
-    """What a recipe says it takes on one core, in proportion to its steps; None where it is for a GPU, or silent."""
+    """Return the minutes on one core that a recipe states, scaled by its steps; None for a GPU, or if not stated."""
     found = cost_minutes(usual.cost)
     return None if found is None else found * recipe.training.steps / usual.training.steps
 
@@ -360,7 +360,7 @@ def reproduce_job(
 
 
 def _part(show: Show, before: float, share: float, done: int, total: int, note: str = "") -> None:
-    """Report a part of a run as a part of the whole."""
+    """Report the progress of a part as progress of the whole run."""
     show(round(1000 * (before + share * (done / total if total else 0.0))), 1000, note)
 
 
@@ -393,7 +393,7 @@ def _measure(
 
 
 def _done(folder: Path, table: PaperTable, columns: Sequence[dict[str, Any]], episodes: int) -> dict[str, Any] | None:
-    """What a run keeps when it is trained and measured in every column."""
+    """Return the validation of a run that is trained and measured in every column, else None."""
     result = finished(folder)
     every = map(Column.model_validate, columns)
     measured = result is not None and all(read_scores(folder, table, column, episodes) is not None for column in every)
@@ -424,7 +424,7 @@ def _report(
 def _table_run(plan: _Plan, row: Row, changes: Sequence[str]) -> TableRun:
     digest = Run(plan.folder).read_config()["data_digest"]
     name = f"{row.recipe} with {', '.join(changes)}" if changes else row.recipe
-    paper = row.paper.model_copy(update={"note": ""}) if changes else row.paper  # the note tells how it was without
+    paper = row.paper.model_copy(update={"note": ""}) if changes else row.paper  # it describes the unchanged recipe
     return TableRun(plan.folder, plan.checked, paper, name, digest, plan.checked.training.steps, finished=True)
 
 

@@ -24,7 +24,7 @@ PATIENCE = 60.0  # seconds to wait for another process that trains what two runs
 
 
 def train_run(name: str, folder: Path, changes: Sequence[str], show: Show | None = None) -> Run:
-    """Train, or go on, and write the run's page if matplotlib is installed."""
+    """Train or resume a run, and write its page if matplotlib is installed."""
     checked = load_recipe(name, list(changes))
 
     def on_step(report: Report) -> None:
@@ -41,7 +41,7 @@ def train_run(name: str, folder: Path, changes: Sequence[str], show: Show | None
 
 
 def train_job(recipe: str, folder: str, changes: Sequence[str], show: Show) -> dict[str, Any]:
-    """Train a run, and keep in its folder that it is finished: `metric`, `value`, `ci95`, `step`, `seconds`."""
+    """Train a run and write its best validation to finished.json: `metric`, `value`, `ci95`, `step`, `seconds`."""
     run, began = Run(folder), monotonic()
 
     def steps(done: int, total: int, note: str = "") -> None:
@@ -66,7 +66,7 @@ def train_job(recipe: str, folder: str, changes: Sequence[str], show: Show) -> d
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """What a finished run keeps; None where it is not there, or damaged: training again then takes a moment."""
+    """Return the content of finished.json; None if it is missing or damaged, since training again is then quick."""
     with suppress(DataError):
         content = read_json(folder / FINISHED)
         if isinstance(content, dict) and {"metric", "value", "ci95", "step", "seconds"} <= content.keys():
@@ -86,13 +86,13 @@ class GridRun:
     error: str | None = None
 
     def words(self) -> str:
-        """What became of it, in a few words."""
+        """Return the outcome in a few words."""
         if self.result is None:
             return f"failed: {self.error}"
         return f"{self.result['metric']} {100 * self.result['value']:.2f} % at step {self.result['step']}"
 
     def to_json(self) -> dict[str, Any]:
-        """All that is known of it."""
+        """Return all fields as JSON values."""
         measured = {} if self.result is None else _validation(self.result)
         error = {} if self.error is None else {"error": self.error}
         own = {"name": self.name, "folder": str(self.folder), "settings": self.settings, "status": self.status}
@@ -122,7 +122,7 @@ class Planned:
     done: Callable[[Path], dict[str, Any] | None] = finished  # what a finished run keeps
 
     def job(self) -> Job:
-        """As a job of a worker."""
+        """Return the run as a job of a worker."""
         own = {"recipe": self.recipe, "folder": str(self.folder), "changes": self.overrides, **(self.arguments or {})}
         return Job(self.name, self.function, own, self.weight)
 
@@ -135,11 +135,11 @@ def run_planned(
     on_run: OnRun,
     data: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Make runs: those whose settings changed are refused before anything runs, finished ones are skipped.
+    """Train runs; changed settings are refused before anything runs, and finished runs are skipped.
 
     `data`, specs and splits, are needed beside those that the recipes name.
     """
-    open_plans, told = [], 0
+    open_plans, ended_runs = [], 0
     for plan in plans:
         _check_settings(plan)
     for plan in plans:
@@ -147,24 +147,24 @@ def run_planned(
         if kept is None:
             open_plans.append(plan)
             continue
-        told += 1
+        ended_runs += 1
         run = GridRun(plan.name, plan.folder, settings[plan.name], "finished", result=kept)
-        on_run(run, f"[{told}/{len(plans)}] {plan.name}: {run.words()}, finished before")
+        on_run(run, f"[{ended_runs}/{len(plans)}] {plan.name}: {run.words()}, finished before")
     check_data(open_plans, show, data if open_plans else ())
     jobs = [*_stages(open_plans), *(plan.job() for plan in open_plans)]
     board = Board(jobs, workers, show)
     by_name = {plan.name: plan for plan in open_plans}
 
     def ended(outcome: Outcome) -> None:
-        nonlocal told
+        nonlocal ended_runs
         plan = by_name.get(outcome.name)
-        if plan is None:  # a stage: what fails there fails again, and is told, in the runs that start from it
+        if plan is None:  # a stage: an error there occurs again in the runs that start from it
             return
-        told += 1
+        ended_runs += 1
         status = "failed" if outcome.result is None else "finished"
         run = GridRun(plan.name, plan.folder, settings[plan.name], status, outcome.result, outcome.error)
-        left = len(plans) - told
-        words = f"[{told}/{len(plans)}] {plan.name}: {run.words()}, {duration(outcome.seconds)}"
+        left = len(plans) - ended_runs
+        words = f"[{ended_runs}/{len(plans)}] {plan.name}: {run.words()}, {duration(outcome.seconds)}"
         seconds = board.seconds_left()
         rest = "" if seconds is None else f", about {duration(seconds)}"
         on_run(run, f"{words}; {left} to go{rest}" if left else words)
@@ -173,7 +173,7 @@ def run_planned(
 
 
 def _check_settings(plan: Planned) -> None:
-    """Refuse a run that was begun with other settings: its recipe, or a file that it names, was changed."""
+    """Refuse a run that was started with other settings: its recipe, or a file that it names, was changed."""
     run = Run(plan.folder)
     if not run.config.exists():
         return
@@ -186,7 +186,7 @@ def _check_settings(plan: Planned) -> None:
 
 
 def _stages(plans: Sequence[Planned]) -> list[Job]:
-    """The runs that others start from: two of them must not be trained at the same time."""
+    """Return jobs for the runs that others start from, which are trained before them and only once."""
     found: dict[Path, Job] = {}
     for plan in plans:
         stage = plan.checked.stage_before
@@ -200,7 +200,7 @@ def _stages(plans: Sequence[Planned]) -> list[Job]:
 
 
 def check_data(plans: Sequence[Planned], show: Show | None, more: Sequence[tuple[str, str]] = ()) -> None:
-    """Tell what is missing of the data before anything runs."""
+    """Raise an error for missing data before anything runs."""
     for error in data_problems(plans, show, more):
         raise type(error)(f"nothing was run: {error}")
 
@@ -208,7 +208,7 @@ def check_data(plans: Sequence[Planned], show: Show | None, more: Sequence[tuple
 def data_problems(
     plans: Sequence[Planned], show: Show | None, more: Sequence[tuple[str, str]] = ()
 ) -> Iterator[HyperProtoError]:
-    """Open all data that runs train and validate on, and `more`, specs and splits; yield what is wrong with each."""
+    """Open all data that runs train and validate on, and `more` (specs and splits); yield an error for each problem."""
     wanted: dict[tuple[str, str], str] = {}
     for plan in plans:
         recipe = plan.checked
@@ -224,7 +224,7 @@ def data_problems(
 
 
 def _fetched(spec: str, said: str) -> str:
-    """How to get a data set, where the error does not say it."""
+    """Return a hint how to download a data set, unless the error has one."""
     name = spec.partition(":")[0]
     with suppress(ModuleNotFoundError):
         from hyperproto.data.get import DOWNLOADS
@@ -235,7 +235,7 @@ def _fetched(spec: str, said: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in two units at most: 45 s, 12 min, 3 h 20 min."""
+    """Return a time in at most two units: 45 s, 12 min, 3 h 20 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

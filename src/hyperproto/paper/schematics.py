@@ -17,7 +17,7 @@ SHOTS, OTHERS = 5, 26
 
 
 def sphere_numbers(seed: int = 2) -> Numbers:
-    """Sample a class in the plane, and eq. 3 on 5 of its points (initialisation) and on all of them (learning's aim).
+    """Sample a class in the plane, and apply eq. 3 to 5 of its points (initialisation) and to all of them (learned).
 
     A point outside has a line to the surface, whose length is eq. 2 with plain distances.
     """
@@ -49,7 +49,7 @@ def _sphere(points: Any) -> dict[str, Any]:
 
 
 def _line(point: Any, sphere: dict[str, Any]) -> dict[str, Any]:
-    """The shortest line from a point to a circle, and its length."""
+    """Return the shortest line from a point to a circle, and its length."""
     center = np.array(sphere["center"])
     distance = float(np.linalg.norm(point - center))
     end = center + (point - center) * sphere["radius"] / distance
@@ -61,7 +61,7 @@ def _line(point: Any, sphere: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_sphere(numbers: Numbers) -> Drawing:
-    """Two panels: initialisation and learning."""
+    """Draw two panels: initialisation and learning."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     titles = {
         "initialised": "Initialisation: eq. 3 on 5 sampled examples",
@@ -103,7 +103,7 @@ def draw_sphere(numbers: Numbers) -> Drawing:
 
 
 def _margins(axis: Any, spheres: list[dict[str, Any]], points: Any) -> None:
-    """Show every point and every circle whole."""
+    """Set the limits so that every point and circle is visible."""
     low = np.min([points.min(0), *(np.array(s["center"]) - s["radius"] for s in spheres)], axis=0) - 0.25
     high = np.max([points.max(0), *(np.array(s["center"]) + s["radius"] for s in spheres)], axis=0) + 0.25
     axis.set_xlim(low[0], high[0])
@@ -111,7 +111,7 @@ def _margins(axis: Any, spheres: list[dict[str, Any]], points: Any) -> None:
 
 
 def variant_numbers(seed: int = 1) -> Numbers:
-    """Three cones on the unit ball (axis, angle = mean angle of 12 points) and three round Gaussians (mean, sigma)."""
+    """Return three cones on the unit ball (axis, mean angle of 12 points) and three round Gaussians."""
     random = np.random.default_rng(seed)
     cones = []
     for direction, spread in (((0.9, -0.75, 0.5), 0.16), ((-0.55, -0.8, 0.75), 0.24), ((0.35, -0.25, 1.2), 0.11)):
@@ -133,7 +133,7 @@ def variant_numbers(seed: int = 1) -> Numbers:
 
 
 def draw_variants(numbers: Numbers) -> Drawing:
-    """Two panels: cones on a unit ball, and Gaussians."""
+    """Draw two panels: cones on a unit ball, and Gaussians."""
     figure = Figure(figsize=(10, 5), layout="constrained")
     ball: Any = figure.add_subplot(1, 2, 1, projection="3d")
     u, v = np.mgrid[0 : 2 * np.pi : 37j, 0 : np.pi : 19j]

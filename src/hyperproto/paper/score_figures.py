@@ -42,7 +42,7 @@ Value = tuple[float, float | None]  # percent, and what follows its ±
 
 
 def bar_numbers(reports: Mapping[str, Mapping[str, Any]]) -> Numbers:
-    """Set published and own values side by side; `reports` holds the JSON of reports on tables, by the table's name."""
+    """Combine published and own values; `reports` holds the JSON of reports on tables, by the name of the table."""
     panels = []
     for title, name, groups in PANELS:
         table = read_table(name)
@@ -108,7 +108,7 @@ def _percent(measured: Mapping[str, Any]) -> Value:
 
 
 def draw_bars(numbers: Numbers) -> Drawing:
-    """One panel for each task, a group of bars for each setting."""
+    """Draw a panel for each task, with a group of bars for each setting."""
     panels = numbers["panels"]
     figure = Figure(figsize=(11, 3.1 * len(panels)), layout="constrained")
     drawing = Drawing(figure)
@@ -165,7 +165,7 @@ def _said(column: str, label: str, value: Mapping[str, Any], metric: str) -> str
 
 
 def bar_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each setting."""
+    """Return head and rows: a row for each setting."""
     labels = [label for label in COLOURS if any(label in panel["series"] for panel in numbers["panels"])]
     rows = []
     for panel in numbers["panels"]:
@@ -231,7 +231,7 @@ def _by_setting(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], s
 
 
 def draw_shots(numbers: Numbers) -> Drawing:
-    """A panel for each way of deciding, a line for each method."""
+    """Draw a panel for each way of deciding, with a line for each method."""
     kinds = [kind for kind in DECIDED if any(line["decided"] == kind for line in numbers["lines"])]
     figure = Figure(figsize=(3.1 + 2.6 * len(kinds), 4.2), layout="constrained")
     drawing = Drawing(figure)
@@ -267,7 +267,7 @@ def _all_shots(numbers: Numbers) -> list[int]:
 
 
 def shot_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each line."""
+    """Return head and rows: a row for each line."""
     shots = _all_shots(numbers)
     rows = []
     for line in numbers["lines"]:

@@ -45,7 +45,7 @@ LONGEST = 400  # characters of an instance that are kept
 
 @dataclass(frozen=True, eq=False)
 class TrainedSpace:
-    """A run's encoder and transform, or the same before training."""
+    """Encoder and transform of a run, with trained or initial weights."""
 
     folder: str
     recipe: Recipe
@@ -69,11 +69,11 @@ class TrainedSpace:
 
     @property
     def spec(self) -> str:
-        """The data it was trained on."""
+        """Spec of the training data."""
         return self.recipe.data.spec
 
     def unseen_split(self, split: str | None) -> str:
-        """Name the split of unseen classes: the one given, else test or, where there is none, that of validation."""
+        """Return the split of unseen classes: the given one, else test or, if there is none, that of validation."""
         return split or ("test" if "test" in splits_of(self.spec) else self.recipe.validation.split)
 
     def vectors(self, pool: Pool, units: IntArray) -> Floats:
@@ -103,7 +103,7 @@ def draw_units(pool: Pool, n: int, count: int, seed: int, *, items_once: bool = 
 
 
 def draw_classes(pool: Pool, count: int, least: int, seed: int, *, items_once: bool = True) -> list[int]:
-    """Put the classes that have `least` units (of different items) in random order; there must be `count`."""
+    """Return the classes with `least` units (of different items) in random order, at least `count` of them."""
     order = shuffled(seed, PICTURES, pool.n_classes, pool.n_classes)
     enough = [n for n in order if len(draw_units(pool, n, least, seed, items_once=items_once)) == least]
     if len(enough) < count:
@@ -114,7 +114,7 @@ def draw_classes(pool: Pool, count: int, least: int, seed: int, *, items_once: b
 
 
 def described(pool: Pool, units: IntArray) -> list[dict[str, str]]:
-    """Say of each unit its class, and what it is: a text, or a picture as a data URI."""
+    """Return for each unit its class, and its text or its picture as a data URI."""
     names = class_words(pool)
     found = []
     for unit, item in zip(units.tolist(), pool.items_of(units).tolist(), strict=True):
@@ -133,7 +133,7 @@ def described(pool: Pool, units: IntArray) -> list[dict[str, str]]:
 
 
 def _marked(tokens: Sequence[str], marked: Sequence[int]) -> str:
-    """A sentence with some of its words in brackets; of a long one what lies around the first of them."""
+    """Return a sentence with marked words in brackets, cut around the first of them if it is long."""
     words = [f"[{word}]" if place in marked else word for place, word in enumerate(tokens)]
     text = " ".join(words).replace("] [", " ")
     start = max(0, text.find("[") - LONGEST // 2)
@@ -151,7 +151,7 @@ def _picture(pixels: Any) -> str:
 
 
 def class_words(pool: Pool) -> list[str]:
-    """Names of classes to read: of relation ids and WordNet ids the words they stand for, where these are known."""
+    """Return readable class names: words for relation ids and WordNet ids, where these are known."""
     relations: dict[str, str] = {}
     with suppress(HyperProtoError):
         relations = relation_texts(pool.name)
@@ -165,7 +165,7 @@ def run_facts(space: TrainedSpace, pool: Pool) -> dict[str, Any]:
 
 
 def instance_tips(drawing: Drawing, instances: Sequence[Mapping[str, str]]) -> list[int]:
-    """Add what a page says of instances; return their numbers."""
+    """Add the texts of instances to a drawing; return their numbers."""
     return [drawing.tip(f"{one['class']}\n{one['text']}", one.get("image")) for one in instances]
 
 
@@ -183,7 +183,7 @@ def short_label(name: str, width: int = 22) -> str:
 
 
 def distance_numbers(runs: Sequence[str], split: str | None, seed: int, show: Show) -> Numbers:
-    """Of each run: 25 instances of 5 unseen classes against the spheres that 5 other instances of each give (eq. 3).
+    """Measure 25 instances of 5 unseen classes against spheres fitted to 5 other instances of each, for each run.
 
     A value is eq. 2, ||x - z||^2 - eps, read as the run reads it, and then scaled to 0 to 1 within the run's panel.
     """
@@ -217,7 +217,7 @@ def distance_numbers(runs: Sequence[str], split: str | None, seed: int, show: Sh
 
 
 def draw_distances(numbers: Numbers) -> Drawing:
-    """One heat map for each run, side by side."""
+    """Draw one heat map for each run, side by side."""
     panels = numbers["panels"]
     figure = Figure(figsize=(1.2 + 4.1 * len(panels), 5.6), layout="constrained")
     drawing = Drawing(figure)
@@ -243,7 +243,7 @@ def draw_distances(numbers: Numbers) -> Drawing:
 
 
 def distance_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each run."""
+    """Return head and rows: a row for each run."""
     rows = [[p["run"], run_title(p), f"{p['nearest_is_own']:.2f}"] for p in numbers["panels"]]
     return ["run", "data, method", "share of instances nearest to their own sphere"], rows
 
@@ -268,7 +268,7 @@ FIG4 = FigureDefinition(
 
 
 def similarity_numbers(runs: Sequence[str], split: str | None, seed: int, show: Show) -> Numbers:
-    """Of each run: 4 matrices of the cosine similarities of 5 instances of each of 5 unseen classes.
+    """Return 4 matrices of cosine similarities between 5 instances of each of 5 unseen classes, for each run.
 
     The classes of the panels differ as long as there are enough.
     """
@@ -305,7 +305,7 @@ def similarity_numbers(runs: Sequence[str], split: str | None, seed: int, show: 
 
 
 def draw_similarities(numbers: Numbers) -> Drawing:
-    """A row for each run, a panel for each five classes."""
+    """Draw a row for each run, a panel for each five classes."""
     rows = numbers["rows"]
     figure = Figure(figsize=(13, 0.3 + 2.8 * len(rows)), layout="constrained")
     drawing = Drawing(figure)
@@ -332,7 +332,7 @@ def draw_similarities(numbers: Numbers) -> Drawing:
 
 
 def similarity_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each run."""
+    """Return head and rows: a row for each run."""
     rows = [
         [row["run"], run_title(row), f"{row['within_classes']:.3f}", f"{row['between_classes']:.3f}"]
         for row in numbers["rows"]

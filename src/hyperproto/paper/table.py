@@ -1,4 +1,4 @@
-"""What was measured for a table of the paper: by published row, group of runs, method and column."""
+"""Results for a table of the paper by published row, group of runs, method and column; as text and in files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,16 +34,16 @@ class TableRun:
 
     @property
     def seed(self) -> int:
-        """The seed of the training."""
+        """Seed of the training."""
         return self.recipe.training.seed
 
     @property
     def has_model(self) -> bool:
-        """Whether it was ever validated: before that there is nothing to evaluate."""
+        """Whether the run has a model, which the first validation writes."""
         return Run(self.folder).model.exists()
 
     def label(self, seeds: list[int]) -> str:
-        """Say in a few words what it is."""
+        """Return a short description of runs with these seeds."""
         words = [self.name or f"{self.recipe.name} with other settings ({self.folder})"]
         words.append(f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}")
         if not self.finished:
@@ -61,13 +61,13 @@ class Variant:
     results: dict[str, list[Result]] = field(default_factory=dict)  # by column, one for each run
 
     def over_seeds(self, column: str) -> Result:
-        """Average the runs episode by episode: all of them saw the same ones."""
+        """Average the runs episode by episode, since all of them are measured on the same episodes."""
         results = self.results[column]
         values = np.mean([result.values for result in results], axis=0)
         return Result(self.label, results[0].settings, values, metric=results[0].metric)
 
     def value(self, column: str) -> tuple[float, float, float | None] | None:
-        """Mean over runs, its 95 % interval over episodes, standard deviation between runs; None: not measured."""
+        """Return mean over runs, 95 % interval over episodes, deviation between runs; None if not measured."""
         if column not in self.results:
             return None
         means = [result.values.mean() for result in self.results[column]]
@@ -75,7 +75,7 @@ class Variant:
         return *mean_interval(self.over_seeds(column).values), deviation
 
     def average(self, columns: Sequence[str]) -> tuple[float, float, float | None] | None:
-        """The same of the mean over some columns, whose episodes are independent; None: one was not measured."""
+        """Return `value` for the mean over columns with independent episodes; None if one was not measured."""
         values = [self.value(column) for column in columns]
         found = [value for value in values if value is not None]
         if len(found) < len(columns):
@@ -87,7 +87,7 @@ class Variant:
         return float(np.mean(means)), float(np.linalg.norm(halves)) / len(columns), deviation
 
     def precision_recall(self, column: str) -> tuple[float, float] | None:
-        """Mean over runs of both, where words are tagged, counted as the F1 is."""
+        """Return mean precision and recall over runs, counted as the F1; None where words are not tagged."""
         results = self.results.get(column)
         if not results or results[0].metric != "f1":
             return None
@@ -95,7 +95,7 @@ class Variant:
         return float(np.mean([f["precision"] for f in found])), float(np.mean([f["recall"] for f in found]))
 
     def to_json(self, averages: Sequence[Average]) -> dict[str, Any]:
-        """All of it: over seeds, and run by run; and the averages over columns."""
+        """Return values over seeds and of each run, and averages over columns."""
         columns, over = {}, {}
         for column, results in self.results.items():
             mean, ci95, deviation = self.value(column) or (None, None, None)
@@ -109,28 +109,28 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
-    """Runs that differ only in their seed, and what was measured on them: their own method first."""
+    """Runs that differ only in their seed, and their results, the paper's closed form first."""
 
     runs: list[TableRun]
     variants: dict[str, Variant] = field(default_factory=dict)  # by label
 
     @property
     def label(self) -> str:
-        """What the table calls it."""
+        """Label in the table."""
         return self.runs[0].label([run.seed for run in self.runs])
 
     @property
     def paper(self) -> Paper:
-        """The row that it reproduces."""
+        """Published row that the runs reproduce."""
         return self.runs[0].paper
 
     @property
     def own(self) -> Variant:
-        """The method that the runs were trained for, with the closed form that their recipe names."""
+        """Results of the method that the runs were trained for."""
         return next(iter(self.variants.values()))
 
     def add(self, column: str, results: Sequence[Result]) -> None:
-        """Take in the results of one run."""
+        """Add the results of one run."""
         for result in results:
             variant = self.variants.setdefault(result.label, Variant(result.label))
             variant.results.setdefault(column, []).append(result)
@@ -148,18 +148,18 @@ class RunGroup:
 
 @dataclass(frozen=True, eq=False)
 class TableReport:
-    """All that a report shows."""
+    """Content of a report on a table of the paper."""
 
     table: PaperTable
     episodes: int
     groups: list[RunGroup]
     started: list[TableRun]  # runs that have no model yet
-    to_run: dict[str, Paper]  # recipes that nobody has run
+    to_run: dict[str, Paper]  # recipes without a run
     remarks: list[str]  # what was left out, and why
     hashes: dict[str, str] = field(default_factory=dict)  # of the episodes, by column; none where nothing was run
 
     def of(self, row: Published) -> tuple[list[RunGroup], list[TableRun], list[str]]:
-        """Return what belongs to a published row: what was measured, what has begun, what can be run."""
+        """Return measured groups, started runs and recipes to run for a published row."""
 
         def here(paper: Paper) -> bool:
             return (paper.method, paper.backbone) == (row.method, row.backbone)
@@ -169,7 +169,7 @@ class TableReport:
         return groups, started, [name for name, paper in self.to_run.items() if here(paper)]
 
     def table_text(self, kind: str = "markdown") -> str:
-        """The table as Markdown, LaTeX, CSV or HTML: "markdown", "latex", "csv" or "html"."""
+        """Return the table as "markdown", "latex", "csv" or "html"."""
         return sheet(self).text(kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class TableReport:
         }
 
     def _pairs(self, column: str) -> list[dict[str, Any]]:
-        """Compare the groups' own methods on their common episodes: the first ones, where some have fewer."""
+        """Compare the groups' own methods on their common episodes: the first ones, if some have fewer."""
         results = []
         for group in self.groups:
             if column in group.own.results:
@@ -217,7 +217,7 @@ class TableReport:
 
 @dataclass(frozen=True)
 class TableLine:
-    """One line of the table; the published ones stand out."""
+    """A line of the table; published ones are bold."""
 
     label: str
     how: str
@@ -226,16 +226,16 @@ class TableLine:
 
     @property
     def cells(self) -> list[str]:
-        """What is printed in each column."""
+        """Printed text of each column."""
         return self.row().texts()[len(HEAD) :]
 
     def row(self) -> SheetRow:
-        """The line as one of a sheet."""
+        """Return the line as a row of a sheet."""
         return SheetRow([self.label, self.how, *self.values], strong=self.published)
 
 
 def lines(report: TableReport) -> list[TableLine]:
-    """Lay the table out: each published row, then what was measured for it, has begun, or can be run."""
+    """Return the lines of the table: each published row, then its measured, started and possible runs."""
     columns, averages = [column.name for column in report.table.columns], report.table.averages
     empty: list[Cell] = [""] * (len(columns) + len(averages))
     found = []
@@ -254,7 +254,7 @@ def lines(report: TableReport) -> list[TableLine]:
 
 
 def _group(group: RunGroup, columns: Sequence[str], averages: Sequence[Average]) -> list[TableLine]:
-    """One line for each way of evaluating; the first names the runs."""
+    """Return a line for each way of evaluating a group; the first names the runs."""
     labels = [group.label] + [""] * (len(group.variants) - 1)
     found = []
     for label, variant in zip(labels, group.variants.values(), strict=True):
@@ -265,7 +265,7 @@ def _group(group: RunGroup, columns: Sequence[str], averages: Sequence[Average])
 
 
 def _published(row: Published, column: str) -> Cell:
-    """A number as the paper prints it; its precision and recall stand in the line below."""
+    """Return a number as the paper prints it; its precision and recall stand in the line below."""
     if column not in row.numbers:
         return ""
     mean, half = [*row.numbers[column], None][:2]
@@ -275,19 +275,19 @@ def _published(row: Published, column: str) -> Cell:
 
 
 def _parts(row: Published, column: str) -> str:
-    """Precision and recall as the paper prints them."""
+    """Return precision and recall as the paper prints them."""
     parts = [row.printed(column, "precision"), row.printed(column, "recall")]
     return " / ".join(parts) if all(parts) else ""
 
 
 def _average(row: Published, average: Average) -> Cell:
-    """The mean of the numbers that the paper prints."""
+    """Return the mean of the numbers that the paper prints."""
     mean = row.average(average.columns)
     return "" if mean is None else Number(mean)
 
 
 def _measured(value: tuple[float, float, float | None] | None, parts: tuple[float, float] | None = None) -> Cell:
-    """Ours, in percent: mean over seeds, its interval over episodes, the deviation between seeds."""
+    """Return our number in percent: mean over seeds, interval over episodes, deviation between seeds."""
     if value is None:
         return ""
     mean, ci95, deviation = (None if part is None else 100 * part for part in value)
@@ -296,7 +296,7 @@ def _measured(value: tuple[float, float, float | None] | None, parts: tuple[floa
 
 
 def caption(report: TableReport) -> list[str]:
-    """Say what the numbers are, on which episodes, what the paper says that does not fit, and what was left out."""
+    """Return notes: what the numbers are, their episodes, contradictions in the paper, and what was left out."""
     table = report.table
     fewer = any(group.paper.episodes for group in report.groups)
     words = [
@@ -335,16 +335,16 @@ def text_table(report: TableReport) -> TextTable:
 
 
 def _folded(cell: str) -> str:
-    """A mean with its interval, and below it what else there is."""
+    """Break a cell into lines: a mean with its interval, and the rest below."""
     return cell.replace(", sd", "\nsd").replace(" (", "\n(").replace(" / ", " /\n" if "(" not in cell else " / ")
 
 
 def sheet(report: TableReport) -> Sheet:
-    """The same table for files: see `Sheet.text`."""
+    """Return the table as a sheet, for files."""
     rows = [line.row() for line in lines(report)]
     return Sheet(report.table.title, _head(report), rows, caption(report), labels=len(HEAD))
 
 
 def markdown(report: TableReport) -> str:
-    """The same table in Markdown."""
+    """Return the table in Markdown."""
     return sheet(report).text("markdown")

@@ -29,7 +29,7 @@ PAPER_GAP = {"ProtoNet": {"train": 2.33, "test": 1.55}, "HyperProto": {"train": 
 
 
 def gap_of(vectors: Floats, labels: IntArray, n_classes: int) -> dict[str, float]:
-    """Mean distance to the prototypes of other classes less the mean distance to the own one, and over the scale.
+    """Return the gap, mean distance to prototypes of other classes minus that to the own one, and the gap over scale.
 
     Prototypes are the means of the classes. The distance to a sphere's surface instead gives the same difference where
     classes are equally large: each radius is subtracted as often as it is added. The scale of the space is the root of
@@ -45,7 +45,7 @@ def gap_of(vectors: Floats, labels: IntArray, n_classes: int) -> dict[str, float
 
 
 def map_numbers(runs: Sequence[str], split: str | None, seed: int, words: int, show: Show) -> Numbers:
-    """t-SNE of 5 training and 5 unseen classes, `words` instances of each: before training, and in each run's space.
+    """Place 5 training and 5 unseen classes, `words` instances of each, by t-SNE: before training, and for each run.
 
     Where not 5 classes have so many, the five largest decide how many are drawn.
     """
@@ -100,7 +100,7 @@ def _method_title(space: TrainedSpace) -> str:
 
 
 def draw_maps(numbers: Numbers) -> Drawing:
-    """A row of training classes and one of unseen classes, a column for each space."""
+    """Draw a row of training classes and one of unseen classes, with a column for each space."""
     rows = numbers["rows"]
     width = max(len(row["panels"]) for row in rows)
     figure = Figure(figsize=(1.9 + 3.3 * width, 3.6 * len(rows)), layout="constrained")
@@ -136,7 +136,7 @@ def _map(drawing: Drawing, axis: Axes, panel: Mapping[str, Any], labels: Any, ti
 
 
 def gap_table(numbers: Numbers) -> Table:
-    """Head and rows: a row for each space, ours and the paper's."""
+    """Return head and rows: a row for each space, ours and the paper's."""
     kinds = {row["kind"]: {panel["title"]: panel for panel in row["panels"]} for row in numbers["rows"]}
     titles = list(next(iter(kinds.values())))
     rows = []
@@ -164,7 +164,7 @@ def _measure(request: Request, show: Show) -> Numbers:
 
 FIG7 = FigureDefinition(
     "t-SNE of training and unseen classes, before and after training",
-    "The gap is the mean distance of instances to the prototypes of other classes less that to their own; over the "
+    "The gap is the mean distance of instances to the prototypes of other classes minus that to their own; over the "
     "scale of the space (root mean squared distance to the common mean), since a larger space has larger gaps. "
     "The paper's gaps, train / test: ProtoNet 2.33 / 1.55, HyperProto 5.09 / 4.56.",
     _measure,

@@ -25,16 +25,16 @@ ERRORS = {
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What `hyperproto.compare` found: a group of results for each kind of shots.
+    """Results of `hyperproto.compare`: a group of results for each number of shots.
 
-    Results of one group are of the same episodes, in the same order in every group: they are compared in pairs.
+    Results of one group are compared in pairs, on the same episodes; every group has the same order of methods.
     """
 
     groups: Sequence[Sequence[Result]]
 
     @property
     def results(self) -> list[Result]:
-        """Every result, group after group."""
+        """All results, group after group."""
         return [result for group in self.groups for result in group]
 
     @property
@@ -43,11 +43,11 @@ class Comparison:
         return [{"shot": group[0].settings["shot"], **row} for group in self.groups for row in compare(group)]
 
     def to_json(self) -> dict[str, Any]:
-        """Every result and every paired difference, as `--json` prints them; metrics are fractions."""
+        """Return every result and every paired difference, as `--json` prints them; metrics are fractions."""
         return {"results": [result.to_json() for result in self.results], "comparisons": self.differences}
 
     def tables(self) -> list[TextTable]:
-        """The results in percent, with paired differences to the first; of entities also what goes wrong."""
+        """Return tables of results in percent, with paired differences to the first; for entities also of errors."""
         titles = [describe(group[0].settings) for group in self.groups]
         tagged = self.groups[0][0].metric == "f1"
         if len(self.groups) > 1:
@@ -57,11 +57,11 @@ class Comparison:
         return tables + ([errors_table(group) for group in self.groups] if tagged else [])
 
     def table(self, width: int = 100) -> str:
-        """The same as text of so many columns."""
+        """Return the tables as text of so many columns."""
         return "\n".join(table.text(width) for table in self.tables())
 
     def plot(self) -> "Figure":
-        """Draw the mean of each result with its 95 % interval: one row a method, one colour for each kind of shots."""
+        """Draw means with 95 % intervals: a row for each method, a colour for each number of shots."""
         from matplotlib.figure import Figure
 
         labels = [result.label for result in self.groups[0]]
@@ -121,7 +121,7 @@ class Comparison:
 
 
 def _means_and_bars(results: Sequence[Result]) -> tuple[list[float], list[float]]:
-    """Means and half intervals in percent; one episode has no interval, and a bar of 0."""
+    """Return means and half intervals in percent; a single episode has no interval, and a bar of 0."""
     found = [mean_interval(result.values) for result in results]
     return [100 * mean for mean, _ in found], [0.0 if half != half else 100 * half for _, half in found]
 
@@ -132,7 +132,7 @@ def percent(value: float) -> str:
 
 
 def results_table(title: str, results: Sequence[Result]) -> TextTable:
-    """One row a result, with the paired difference to the first; where queries may be rejected, how well that goes."""
+    """Return a row for each result, the paired difference to the first and, with rejection, its quality."""
     first = results[0]
     head = ["", f"{first.metric} %", "± 95 %", "- first", "± 95 %"]
     short_head = ["", f"{first.metric} %, - first"]
@@ -157,7 +157,7 @@ def results_table(title: str, results: Sequence[Result]) -> TextTable:
 
 
 def spans_table(title: str, results: Sequence[Result]) -> TextTable:
-    """One row a result: F1 with the paired difference to the first, precision and recall, in either convention."""
+    """Return a row for each result: F1, paired difference to the first, precision and recall, by convention."""
     first = results[0]
     conventions = [first.settings["convention"], *first.others]
     names = [f"F1 %, {convention}" for convention in conventions]
@@ -176,14 +176,14 @@ def spans_table(title: str, results: Sequence[Result]) -> TextTable:
 
 
 def errors_table(results: Sequence[Result]) -> TextTable:
-    """Shares of all words, and, for wrong types, of the spans that are where they should be."""
+    """Return a table of error rates: shares of all words or, for wrong types, of spans with the right borders."""
     rates = [(result.label, result.metrics["errors"]["rates"]) for result in results]
     rows = [[label, *(percent(own[name]) for name in ERRORS)] for label, own in rates]
     return TextTable("what goes wrong (types: of spans with the right borders)", ["", *ERRORS.values()], rows)
 
 
 def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) -> TextTable:
-    """One row a candidate, one column for each list of episodes; in brackets the paired difference to the first row."""
+    """Return a table with a row for each candidate and a column for each list of episodes, differences in brackets."""
     rows = []
     for row in zip(*columns, strict=True):
         cells = []
@@ -200,7 +200,7 @@ def columns_table(titles: Sequence[str], columns: Sequence[Sequence[Result]]) ->
 
 
 def compared(values: FloatArray, first: FloatArray | None) -> list[str]:
-    """Mean, interval, and the paired difference to the first with its interval, in percent."""
+    """Return mean, interval, and the paired difference to the first with its interval, in percent."""
     cells = [percent(value) for value in mean_interval(values)]
     if first is None:
         return [*cells, "", ""]
@@ -224,7 +224,7 @@ def precision_recall(result: Result, convention: str) -> str:
 
 
 def shots_in_words(settings: dict[str, Any]) -> str:
-    """Say how many examples a class has; of entities there are K to 2K."""
+    """Return the number of shots in words; entities have K to 2K."""
     shot = settings["shot"]
     if "convention" in settings:
         return f"{shot}~{2 * shot} shots"
@@ -243,7 +243,7 @@ def _drawn(settings: dict[str, Any]) -> str:
 
 
 def describe(settings: dict[str, Any]) -> str:
-    """Say in one line which episodes a table is about; in a second one, where queries may be rejected, by what."""
+    """Return a line that describes the episodes, and a second one that describes thresholds of rejection."""
     nota = {"NOTA share": settings.get("nota_share"), "NOTA rate": settings.get("na_rate")}
     others = "".join(f"{name} {value}, " for name, value in nota.items() if value)
     words = (

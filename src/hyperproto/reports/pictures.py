@@ -43,7 +43,7 @@ LEGEND = (
 
 
 def plain(text: str) -> str:
-    """Words of others as they are: a dollar begins no formula, and half a character is a question mark."""
+    """Escape text for matplotlib: a dollar sign starts no formula, and a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode().replace("$", r"\$")
 
 
@@ -251,7 +251,7 @@ def _start(places: Floats, block: Sequence[int], gap: float) -> float:
 
 
 def short_name(name: str) -> str:
-    """A class name without its code point."""
+    """Return a class name without its code point."""
     return name.partition(" U+")[0]
 
 
@@ -318,7 +318,7 @@ def _marks(axis: Any, diagnosis: "Diagnosis") -> None:
 
 
 def _lines(axis: Any, diagnosis: "Diagnosis") -> None:
-    """Join each class and its rival, once, and say how large their overlap is."""
+    """Draw a line between each class and its rival, labelled with their overlap."""
     plane = diagnosis.plane
     place = {diagnosis.classes[n].label: mean for n, mean in zip(plane.classes, plane.means, strict=True)}
     pairs: dict[frozenset[Any], float] = {}

@@ -17,13 +17,13 @@ NO_LOSS = {"step", "ci95", "precision", "recall", "radii", "radius_spread"}  # o
 
 
 def recipe_text(spec: str, recipe: Recipe) -> str:
-    """Write a recipe out, complete; saved as a .toml file it is a recipe of one's own."""
+    """Return a complete recipe as TOML, which can be saved as a .toml file and trained."""
     published = [] if recipe.paper is None else [f"# {line}" for line in published_words(spec, recipe.paper)]
     return "\n".join([f"# hyperproto train {spec}", *settings_lines(recipe, published)])
 
 
 def settings_lines(recipe: Recipe, after_head: Sequence[str] = ()) -> list[str]:
-    """Write every setting of a recipe as lines of TOML; `after_head` stands below its name, cost and description."""
+    """Return every setting of a recipe as lines of TOML; `after_head` stands below its name, cost and description."""
     content = {key: value for key, value in recipe.model_dump(mode="json").items() if value is not None}
     lines = [*(_line(key, content.pop(key)) for key in HEAD), *after_head]
     plain = {key: value for key, value in content.items() if not isinstance(value, dict)}
@@ -35,7 +35,7 @@ def settings_lines(recipe: Recipe, after_head: Sequence[str] = ()) -> list[str]:
 
 
 def published_words(spec: str, paper: Paper) -> list[str]:
-    """Say which published row a recipe reproduces, and its numbers where the table is at hand."""
+    """Return lines that name the published row of a recipe and, if the table is available, its numbers."""
     row = f"published, {paper.table}, {paper.method}, {paper.backbone}"
     own_file = spec.partition(":")[0]
     if paper.table != table_name(own_file) and paper.table not in builtin_tables():
@@ -50,7 +50,7 @@ def published_words(spec: str, paper: Paper) -> list[str]:
 
 
 def _section(name: str, content: dict[str, Any]) -> list[str]:
-    """A table of TOML; one that holds nothing but tables is written as those."""
+    """Return a TOML table as lines; a table of tables is written as these."""
     content = {key: value for key, value in content.items() if value is not None}
     if content and all(isinstance(value, dict) for value in content.values()):
         return [line for key, value in content.items() for line in _section(f"{name}.{key}", value)]

@@ -47,7 +47,7 @@ class TextTable:
     narrower: "TextTable | None" = field(default=None, repr=False)  # says the same in fewer columns
 
     def text(self, width: int = 100) -> str:
-        """The table as plain text of at most so many columns, unless one word alone is longer."""
+        """Return the table as plain text of at most `width` columns, unless a single word is longer."""
         console = Console(width=width, file=StringIO(), color_system=None, force_terminal=False, legacy_windows=False)
         with console.capture() as capture:
             console.print(self, crop=False)
@@ -67,15 +67,15 @@ class TextTable:
             yield from fitting._records(width)
 
     def _frame(self) -> int:
-        """Columns that borders and padding take."""
+        """Return the width of borders and padding."""
         return 3 * len(self.head) + 1
 
     def _columns(self) -> list[list[str]]:
-        """The cells of each column, its head first."""
+        """Return the cells of each column, its head first."""
         return [[name, *(row[n] for row in self.rows if len(row) > n)] for n, name in enumerate(self.head)]
 
     def _least(self) -> list[int]:
-        """The width of each column below which a word or a number would break."""
+        """Return the smallest width of each column at which no word or number breaks."""
         widths = []
         for n, (name, *cells) in enumerate(self._columns()):
             whole = [part for cell in cells for part in (_words(cell) if n < self.texts else cell.split("\n"))]
@@ -83,7 +83,7 @@ class TextTable:
         return widths
 
     def _widths(self, width: int) -> list[int]:
-        """Give each column what it asks for, or, where there is too little, share out what is left."""
+        """Return column widths: what each needs or, if that is too much, shares of the available width."""
         least = self._least()
         asked = [max(cell_len(line) for cell in cells for line in cell.split("\n")) for cells in self._columns()]
         left = width - self._frame() - sum(least)
@@ -104,7 +104,7 @@ class TextTable:
         return table
 
     def _records(self, width: int) -> Iterator[Text]:
-        """One cell a line, below the first cell of its row."""
+        """Yield one cell a line, below the first cell of its row."""
         for first, *cells in self.rows:
             if first:
                 yield _plain(folded(first, width), "bold")
@@ -154,7 +154,7 @@ def write_results(path: Path, content: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Number:
-    """A value in percent with what belongs to it: half an interval, a deviation between seeds, precision and recall.
+    """A value in percent with half an interval, a deviation between seeds, precision and recall.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class Number:
     parts_apart: bool = False  # they stand in a line of their own
 
     def text(self) -> str:
-        """The number as a reader sees it."""
+        """Return the number as text."""
         words = f"{self.mean:.2f}" + ("" if self.half is None else f" ± {self.half:.2f}")
         words += "" if self.deviation is None else f", sd {self.deviation:.2f}"
         if self.parts is None or self.parts_apart:
@@ -181,7 +181,7 @@ class Number:
         return self.text().replace(", sd", "\nsd").replace(" (", "\n(").split("\n")
 
     def columns(self) -> dict[str, float | None]:
-        """Its parts by the words that follow a column's name in CSV."""
+        """Return the parts by the suffixes of their column names in CSV."""
         precision, recall = self.parts or (None, None)
         parts = {" precision": precision, " recall": recall}
         return {"": self.mean, " ±": self.half, " sd": self.deviation, **parts}
@@ -192,13 +192,13 @@ Cell = str | Number
 
 @dataclass(frozen=True)
 class SheetRow:
-    """One line; published ones are strong. A label that is empty repeats the one above."""
+    """A row; `strong` ones are bold. An empty label repeats the one above."""
 
     cells: Sequence[Cell]
     strong: bool = False
 
     def texts(self) -> list[str]:
-        """Every cell as text."""
+        """Return every cell as text."""
         return [cell if isinstance(cell, str) else cell.text() for cell in self.cells]
 
 
@@ -213,11 +213,11 @@ class Sheet:
     labels: int = 1
 
     def text(self, kind: str) -> str:
-        """The sheet in one of `FORMATS`."""
+        """Return the sheet in one of `FORMATS`."""
         return FORMATS[checked_format(kind)](self)
 
     def write(self, folder: Path, name: str) -> list[Path]:
-        """Write it into a folder in every format, NAME.md, NAME.tex, NAME.csv and NAME.html."""
+        """Write the sheet into a folder in every format: NAME.md, NAME.tex, NAME.csv and NAME.html."""
         paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
         for path, kind in zip(paths, SUFFIXES.values(), strict=True):
             with atomic_write(path) as file:
@@ -225,7 +225,7 @@ class Sheet:
         return paths
 
     def labelled(self) -> list[list[Cell]]:
-        """Cells of every row, with the label of the row above where it has none: rows can be sorted, or filtered."""
+        """Return the cells of every row, an empty label replaced by the one above, so that rows can be sorted."""
         rows, label = [], ""
         for row in self.rows:
             first, *rest = row.cells
@@ -235,21 +235,21 @@ class Sheet:
 
 
 def checked_format(kind: str) -> str:
-    """Refuse a format that there is not."""
+    """Refuse an unknown format."""
     if kind not in FORMATS:
         raise ConfigError(f"--format: {unknown_name('format', kind, FORMATS)}")
     return kind
 
 
 def format_of(path: Path | None, kind: str | None) -> str:
-    """The format that was asked for, or that the name of a file stands for; else Markdown."""
+    """Return the given format, or that of the file's suffix; Markdown by default."""
     if kind is not None:
         return checked_format(kind)
     return SUFFIXES.get(path.suffix.lower(), "markdown") if path is not None else "markdown"
 
 
 def markdown(sheet: Sheet) -> str:
-    """A heading, a table and a list of notes."""
+    """Return a heading, a table and a list of notes."""
     rules = [" --- "] * sheet.labels + [" ---: "] * (len(sheet.head) - sheet.labels)
     rows = ["| " + " | ".join(map(markdown_cell, sheet.head)) + " |", "|" + "|".join(rules) + "|"]
     for row in sheet.rows:
@@ -260,7 +260,7 @@ def markdown(sheet: Sheet) -> str:
 
 
 def markdown_cell(text: str) -> str:
-    """Escape what would end a cell, begin another one, or be read as emphasis, code or HTML."""
+    """Escape characters that Markdown would read as the end of a cell, emphasis, code or HTML."""
     return re.sub(r"([|*`\\])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
@@ -281,13 +281,13 @@ LABEL_WIDTH = "4.5cm"  # of the first column, whose words fold
 
 
 def latex_text(text: str) -> str:
-    """Escape what LaTeX would take for a command."""
+    """Escape characters that LaTeX would read as commands."""
     escaped = "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
     return re.sub(r"(?<!\{-\})\{-\}(?!\{-\})", "-", escaped)  # a single hyphen is itself
 
 
 def latex(sheet: Sheet) -> str:
-    """A floating table in the style of booktabs, which the document must load; notes stand below it."""
+    """Return a floating table in the style of booktabs, which the document must load, with notes below."""
     columns = f"p{{{LABEL_WIDTH}}}" + "l" * (sheet.labels - 1) + "r" * (len(sheet.head) - sheet.labels)
     lines = [
         r"% \usepackage{booktabs}",
@@ -309,7 +309,7 @@ def latex(sheet: Sheet) -> str:
 
 
 def comma_separated(sheet: Sheet) -> str:
-    """One line for each row that has a number, its parts in columns of their own; words as they are (RFC 4180)."""
+    """Return a line for each row that has a number, each part of a number in its own column (RFC 4180)."""
     rows = [row for row in sheet.labelled() if any(isinstance(cell, Number) for cell in row)]
     named: dict[tuple[int, str], None] = {}  # (column, part), where a row has it
     for place in range(sheet.labels, len(sheet.head)):
