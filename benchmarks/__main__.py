@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m benchmarks [--json FILE] [--only NAME ...] [--quick]`.
 
-Every number is a ratio of two things measured in turns in one run, so it holds on a slow or busy machine too. A missed
-target is shown, and is no error.
+Every number is the ratio of two times measured alternately in one run, so that it holds on a busy machine too. A missed
+target is shown, but is not an error.
 """
 
 import argparse
@@ -59,7 +59,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Measurement]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, show a table, and write JSON if asked to."""
+    """Run the chosen benchmarks, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and memory, as ratios.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME",
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Say where the numbers come from."""
+    """Return the machine and the versions that numbers depend on."""
     return {
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),

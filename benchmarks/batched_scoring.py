@@ -71,13 +71,13 @@ def nearest_mean(support: Tensor, query: Tensor) -> Tensor:
 
 
 def nearest_mean_by_product(support: Tensor, query: Tensor) -> Tensor:
-    """Do the same for less: ||x||^2 - 2 x.z + ||z||^2 without its first term, which no class has to itself."""
+    """Classify by the same distances as one matrix product, without the term ||x||^2 that all classes share."""
     means = support.reshape(WAY, SHOT, -1).mean(1)
     return ((means * means).sum(1) - 2 * query @ means.T).argmin(1)
 
 
 def _vectors(dimension: int) -> Pool:
-    """A hundred classes of a hundred vectors, about as hard to tell apart as real ones."""
+    """Draw 100 classes of 100 vectors, about as separable as real ones."""
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 100)
     centers = 2 * random.standard_normal((100, dimension), np.float32) / dimension**0.25

@@ -1,4 +1,4 @@
-"""Drawing episodes, against looking for the members of each class every time; and whether a large pool costs more."""
+"""Drawing episodes, against a search for the members of each class every time; and the cost of a larger pool."""
 
 from collections.abc import Callable
 

@@ -33,7 +33,7 @@ def encode_once(quick: bool) -> list[Measurement]:
     predictor = Predictor.of(method, encoder)
 
     def once_and_anew() -> tuple[float, float, int]:
-        """Encode and score; after each batch of the encoder the baseline has its turn, while our clock stands."""
+        """Encode and score; after each batch our clock stops and the baseline runs for a while."""
         anew: list[float] = []
         pairs = iter(zip(episodes[::2], episodes[1::2], strict=True))
 

@@ -1,4 +1,4 @@
-"""Entities our way, against the plain ones: scan all sentences for each episode, and encode each episode anew.
+"""Entity episodes, against a plain implementation that scans all sentences and encodes every episode again.
 
 The plain sampler follows the toolkit's rule as one would write it down: look at every sentence for those that hold none
 but the types drawn, then try random ones. The plain evaluation tokenises word by word when an episode is drawn, pads to
@@ -48,19 +48,19 @@ def entities(quick: bool) -> list[Measurement]:
 
 
 class Sample:
-    """A sentence that can be asked whether it may be drawn, as in the toolkit."""
+    """A sentence with the toolkit's test of whether it may be drawn."""
 
     def __init__(self, labels: list[int]) -> None:
         self.held = Counter(kind for kind, _ in groupby(labels) if kind != OUTSIDE)
 
     def valid(self, types: list[int]) -> bool:
-        """Whether it holds some of the types, and no others."""
+        """Return whether the sentence has entities of some of the types and of no others."""
         own = set(self.held.keys())
         return bool(own.intersection(set(types))) and not own.difference(set(types))
 
 
 class PlainSampler:
-    """Asks all sentences for each episode."""
+    """Sampler that scans all sentences for each episode."""
 
     def __init__(self, pool: Pool, least_spans: int = 0, seed: int = 0) -> None:
         offsets = sentence_offsets(pool).tolist()
@@ -73,11 +73,11 @@ class PlainSampler:
         self.random = random.Random(seed)
 
     def many(self, number: int, way: int, shot: int, query: int) -> list[Chosen]:
-        """Some episodes."""
+        """Draw a number of episodes."""
         return [self.draw(way, shot, query) for _ in range(number)]
 
     def draw(self, way: int, shot: int, query: int) -> Chosen:
-        """One episode, begun anew until it can be filled."""
+        """Draw one episode, starting again until it can be completed."""
         while True:
             types = self.random.sample(self.types, way)
             own = [i for i, sample in enumerate(self.samples) if sample.valid(types)]
@@ -125,7 +125,7 @@ def _drawing(quick: bool) -> list[Measurement]:
 
 
 class EachAnew:
-    """From words to labels, episode by episode: tokenise, pad to a fixed length, encode, nearest mean."""
+    """Plain tagger: tokenise, pad to a fixed length and encode each episode, then take the nearest mean."""
 
     def __init__(self, encoder: TokenTransformer, pool: Pool) -> None:
         self.encoder, self.pool, self.tokenizer = encoder, pool, encoder.tokenizer
@@ -158,7 +158,7 @@ class EachAnew:
 
 
 def _evaluation(quick: bool) -> Measurement:
-    """Tokenise, encode and score 5,000 episodes; the plain way has 40 of them, spread over our time."""
+    """Time 5,000 episodes, tokenised, encoded and scored; the baseline runs 40 of them, spread over our time."""
     n_episodes, n_anew = (40, 4) if quick else (5000, 40)
     pool = _pool("test")
     pool = repeated(pool, 600) if quick else pool
@@ -172,7 +172,7 @@ def _evaluation(quick: bool) -> Measurement:
     spent: list[float] = []
 
     def turn(done: int, total: int) -> None:
-        """Between batches of the encoder the plain way has its turn, our clock standing."""
+        """Stop our clock after a batch of the encoder and run the baseline for a while."""
         while len(spent) < n_anew * done // total:
             start = perf_counter()
             anew(episodes[len(spent)])
@@ -199,7 +199,7 @@ def _evaluation(quick: bool) -> Measurement:
 
 
 def _memory(quick: bool) -> Measurement:
-    """Run this module as a program of its own and read what it prints."""
+    """Run this module in a process of its own and read its output."""
     command = [sys.executable, "-m", __spec__.name, *(["quick"] if quick else [])]
     output = subprocess.run(command, cwd=Path(__file__).parents[1], check=True, stdout=subprocess.PIPE).stdout
     detail = json.loads(output)
@@ -234,12 +234,12 @@ def main(quick: bool) -> None:
 
 
 def repeated(pool: Pool, size: int) -> Pool:
-    """Repeat the sentences of a pool until there are so many."""
+    """Repeat the sentences of a pool up to a given number."""
     return sentences_of(pool, np.arange(size) % len(pool))
 
 
 def sentences_of(pool: Pool, index: IntArray) -> Pool:
-    """Make a pool of the sentences at `index`."""
+    """Build a pool of the sentences at `index`."""
     offsets = sentence_offsets(pool)
     labels = np.concatenate([pool.labels[offsets[i] : offsets[i + 1]] for i in index.tolist()])
     lengths = np.diff(offsets)[index]
@@ -249,7 +249,7 @@ def sentences_of(pool: Pool, index: IntArray) -> Pool:
 
 
 def _pool(split: str) -> Pool:
-    """Few-NERD INTER where it is at hand, else random words in sentences of such lengths."""
+    """Open Few-NERD INTER if it is available, else build random sentences of similar lengths."""
     try:
         return open_pool("fewnerd", split)
     except DataError:
@@ -257,7 +257,7 @@ def _pool(split: str) -> Pool:
 
 
 def made_up(size: int = 14_000, types: int = 15) -> Pool:
-    """Sentences of some 24 random words with one to four entities: as long as Few-NERD's, and about nothing."""
+    """Draw sentences of about 24 random words with one to four entities, as long as Few-NERD's."""
     rng = np.random.default_rng(0)
     vocabulary = ["the", "of", "and", "in", "to", "a", "was", "is", "for", "on", "as", "by", "with", "he", "that", "at"]
     items, labels = [], []

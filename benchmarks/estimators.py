@@ -40,7 +40,7 @@ def estimators(quick: bool) -> list[Measurement]:
 
 
 def _update(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[str, int]) -> Measurement:
-    """One more example, of many that come one by one; what follows from it is derived when it is first asked for."""
+    """Time `partial_fit` with one example, of many in sequence; derived state is not computed."""
     model = HypersphereClassifier(fit_mode=mode).fit(x, y)
     again = HypersphereClassifier(fit_mode=mode)
 
@@ -53,7 +53,7 @@ def _update(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[str, int]
 
 
 def _update_and_use(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[str, int]) -> Measurement:
-    """One more example and one prediction: what is derived counts too."""
+    """Time `partial_fit` with one example and a prediction, which computes the derived state."""
     model = HypersphereClassifier(fit_mode=mode).fit(x, y)
     again = HypersphereClassifier(fit_mode=mode)
     update: Callable[[], object] = lambda: model.partial_fit(x[:1], y[:1]).predict(x[:1])  # noqa: E731
@@ -63,7 +63,7 @@ def _update_and_use(mode: str, x: Floats, y: Labels, repeats: int, sizes: dict[s
 
 
 def _point(**settings: Any) -> HypersphereClassifier:
-    """What NearestCentroid is."""
+    """Build a classifier that computes the same as NearestCentroid."""
     return HypersphereClassifier(fit_mode="point", feature_transform=None, **settings)
 
 
@@ -72,7 +72,7 @@ def _agreement(ours: HypersphereClassifier, theirs: NearestCentroid, x: Floats) 
 
 
 def _vectors(rows: int, way: int) -> tuple[Floats, Labels]:
-    """Classes about as hard to tell apart as real ones; every class has an example."""
+    """Draw classes about as separable as real ones; every class has an example."""
     random = np.random.default_rng(0)
     y = np.concatenate([np.arange(way), random.integers(0, way, rows - way)])
     centers = random.standard_normal((way, DIMENSION), np.float32)

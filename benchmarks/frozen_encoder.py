@@ -44,7 +44,7 @@ def _head(head: str, data: str, quick: bool) -> Measurement:
 
 
 def _step(recipe: Recipe, pool: Pool, stored: bool) -> Callable[[], None]:
-    """One step of training after another."""
+    """Return a function that runs the next training step."""
     learner = Learner.build(recipe, pool.n_labels)
     task = recipe.episodes
     assert task is not None

@@ -63,7 +63,7 @@ def _decode(path: Path) -> np.ndarray:
 
 
 def _decode_and_augment(path: Path, random: np.random.Generator) -> Tensor:
-    """What a loader does that has one item in hand."""
+    """Open, decode and augment one image, as a loader of single items does."""
     pixels = np.pad(_decode(path), ((PADDING, PADDING), (PADDING, PADDING), (0, 0)))
     top, left = random.integers(2 * PADDING + 1, size=2)
     pixels = pixels[top : top + SIZE, left : left + SIZE]

@@ -1,4 +1,4 @@
-"""Ten times as many classes: time and memory of a fit, the first answers, the thresholds and the doctor together."""
+"""Time and memory of fit, first predictions, thresholds and doctor with ten times as many classes."""
 
 import tracemalloc
 import warnings

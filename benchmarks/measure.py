@@ -1,4 +1,4 @@
-"""Two ways of doing one thing, timed in turns, so that whatever else the machine does falls on both."""
+"""Two implementations timed alternately, so that other load of the machine affects both."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ class Measurement:
 
     @property
     def met(self) -> bool:
-        """Whether the ratio is as good as it should be."""
+        """Whether the ratio meets its target."""
         return self.ratio >= self.target if self.comparison == ">=" else self.ratio <= self.target
 
     def to_json(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Times:
     def measurement(
         self, name: str, baseline: str, comparison: Comparison, target: float, **detail: Any
     ) -> Measurement:
-        """Take the median of the ratios, not the ratio of the medians: a pair shares its load."""
+        """Return the median of the ratios of pairs, since the two times of a pair share the load of the machine."""
         upper, lower = (self.baseline, self.ours) if comparison == ">=" else (self.ours, self.baseline)
         ratios = [a / b for a, b in zip(upper, lower, strict=True)]
         low, _, high = quantiles(ratios, method="inclusive") if len(ratios) > 1 else ratios * 3
@@ -70,9 +70,9 @@ def seconds(run: Callable[[], object]) -> float:
 def in_turns(
     ours: Callable[[], object], baseline: Callable[[], object], repeats: int, parts: tuple[float, float] = (1, 1)
 ) -> Times:
-    """Time both `repeats` times, in turns and in turning order, after one call of each that does not count.
+    """Time both `repeats` times, alternately and in alternating order, after one untimed call of each.
 
-    `parts` say what share of the whole a call of each does: its time is divided by it.
+    `parts` are the shares of the work that one call of each does; times are divided by them.
     """
     ours(), baseline()
     times: tuple[list[float], list[float]] = ([], [])

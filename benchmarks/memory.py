@@ -46,7 +46,7 @@ def _write(path: Path, n_rows: int, train_share: float = 0.0) -> None:
 
 
 def _measured(tiny: Path, matrix: Path, split: str, transform: str, n_episodes: int) -> Measurement:
-    """Run this module as a program of its own and read what it prints."""
+    """Run this module in a process of its own and read its output."""
     command = [sys.executable, "-m", __spec__.name, str(tiny), str(matrix), split, transform, str(n_episodes)]
     output = subprocess.run(command, cwd=Path(__file__).parents[1], check=True, stdout=subprocess.PIPE).stdout
     detail = json.loads(output)
@@ -78,7 +78,7 @@ def evaluate(path: str, split: str, transform: str, n_episodes: int) -> int:
 
 
 def peak_bytes() -> int:
-    """Peak resident memory of this process.
+    """Return the peak resident memory of this process.
 
     Linux starts `ru_maxrss` of a new process at its parent's peak, which would hide all growth below that; the peak in
     /proc belongs to the program itself.

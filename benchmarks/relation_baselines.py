@@ -1,4 +1,4 @@
-"""Heads of relation baselines our way, against the FewRel toolkit's: encode each episode anew, expand, then compare.
+"""Heads of relation baselines, against the FewRel toolkit's, which encode every episode again and expand all pairs.
 
 The toolkit's heads are written out here with the same weights: every query is paired with every class, or with every
 support example, before anything is computed of either. REGRAB is no part of the toolkit; the code released with it
@@ -39,14 +39,14 @@ def relation_baselines(quick: bool) -> list[Measurement]:
 
 
 def _method(name: str, shape: tuple[int, ...]) -> Method:
-    """A method with random weights, made for the episodes of the benchmark."""
+    """Build a method with random weights for the episodes of the benchmark."""
     traits = METHODS.get(name).traits
     fixed = {key: size for key, size in (("way", WAY), ("shot", SHOT)) if f"any-{key}" not in traits}
     return make_method(name, feature_shape=shape, **fixed, **OPTIONS.get(name, {})).eval()
 
 
 def _expanded_means(method: Method) -> Head:
-    """ProtoNet: the difference of every query to every class."""
+    """Score as the toolkit's ProtoNet: the difference of every query and class."""
 
     def predict(support: Tensor, query: Tensor, episode: Episode) -> Tensor:
         centers = support.view(1, WAY, SHOT, -1).mean(2).expand(len(query), -1, -1)  # (Q, N, D)
@@ -57,7 +57,7 @@ def _expanded_means(method: Method) -> Head:
 
 
 def _expanded_hatt(method: Method) -> Head:
-    """Proto-HATT: attention between every query and every support example, each expanded before its linear layer."""
+    """Score as the toolkit's Proto-HATT: attention of every query and support example, expanded before the layer."""
     assert isinstance(method, ProtoHATT)
     attention, first, second, last = method.attention, method.first, method.second, method.last
     pad = nn.ZeroPad2d((0, 0, (SHOT - 1) // 2, SHOT // 2))
@@ -76,7 +76,7 @@ def _expanded_hatt(method: Method) -> Head:
 
 
 def _expanded_products(method: Method) -> Head:
-    """MTB: the product of every query with every support example, and the largest of each class."""
+    """Score as the toolkit's MTB: the product of every query and support example, and the largest of each class."""
     assert isinstance(method, MTB)
     norm = method.norm
 
@@ -89,7 +89,7 @@ def _expanded_products(method: Method) -> Head:
 
 
 def _expanded_samples(method: Method) -> Head:
-    """REGRAB without a prior: every sample of every prototype against every support example, coordinate by coordinate.
+    """Score as REGRAB without a prior: every sample of every prototype and support example, by coordinate.
 
     Both ways have the same noise.
     """

@@ -1,4 +1,4 @@
-"""Relations our way, against the FewRel toolkit's: tokenise at each draw, pad to 128, encode each episode anew.
+"""Relations, against the FewRel toolkit, which tokenises at each draw, pads to 128 and encodes every episode again.
 
 Its way is written out here with the same networks and the same weights, so that only the way differs. It is kinder than
 the toolkit itself in one point: a sentence goes through the fast tokenizer in one call, not word by word.
@@ -51,7 +51,7 @@ def relations(quick: bool) -> list[Measurement]:
 
 
 def nearest_class(support: Tensor, query: Tensor, episode: Episode) -> Tensor:
-    """ProtoNet's head."""
+    """Score as ProtoNet does."""
     return nearest_mean(support, query)
 
 
@@ -60,7 +60,7 @@ def _protonet(encoder: Encoder) -> Predictor:
 
 
 class ToolkitWay(ABC):
-    """From sentences to vectors, each sentence by itself, all of one length."""
+    """Encoder of the toolkit: sentences are tokenised one by one and padded to one length."""
 
     weights: list[nn.Parameter]  # those that learn
 
@@ -71,26 +71,26 @@ class ToolkitWay(ABC):
 
     @abstractmethod
     def tokenised(self, item: Relation) -> tuple[np.ndarray, ...]:
-        """Integers of one sentence."""
+        """Return the integers of one sentence."""
 
     @abstractmethod
     def encoded(self, *parts: Tensor) -> Tensor:
-        """Vectors of many."""
+        """Encode many sentences."""
 
 
 def learning(encoder: Encoder) -> list[nn.Parameter]:
-    """The weights that learn."""
+    """Return the trainable weights."""
     return [weight for weight in encoder.parameters() if weight.requires_grad]
 
 
 class ToolkitCNN(ToolkitWay):
-    """Word rows, two rows of places and a mask, each 128 long; the table of words has a dense gradient."""
+    """CNN on words, two positions and a mask, each 128 long; the table of words has a dense gradient."""
 
     def __init__(self, encoder: RelationCNN) -> None:
         self.encoder, self.weights = encoder, learning(encoder)
 
     def tokenised(self, item: Relation) -> tuple[np.ndarray, ...]:
-        """Look up word by word."""
+        """Look up the words one by one."""
         own = self.encoder
         words = np.full(LENGTH, own.padding)
         places = np.zeros((2, LENGTH), np.int64)
@@ -100,7 +100,7 @@ class ToolkitCNN(ToolkitWay):
         return words, places
 
     def encoded(self, *parts: Tensor) -> Tensor:
-        """Convolve all 128 places."""
+        """Convolve all 128 positions."""
         words, places = parts
         own = self.encoder
         embedded = [F.embedding(words, own.words), *(table(places[:, n]) for n, table in enumerate(own.places))]
@@ -109,7 +109,7 @@ class ToolkitCNN(ToolkitWay):
 
 
 class ToolkitTransformer(ToolkitWay):
-    """Word pieces and a mask, each 128 long; the mean, or where it learns the vectors at the two start markers."""
+    """Transformer on pieces and a mask, each 128 long; the mean, or if trained the vectors at the start markers."""
 
     def __init__(self, encoder: RelationTransformer) -> None:
         self.encoder, self.tokenizer, self.weights = encoder, encoder.tokenizer, learning(encoder)
@@ -125,7 +125,7 @@ class ToolkitTransformer(ToolkitWay):
         return padded, mask, np.array(starts, np.int64)
 
     def encoded(self, *parts: Tensor) -> Tensor:
-        """Run the transformer over all 128 places."""
+        """Run the transformer over all 128 positions."""
         ids, mask, starts = parts
         hidden: Tensor = self.encoder.model(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.encoder.frozen:
@@ -142,14 +142,14 @@ def evaluation(
     target: float = 80,
     head: Head = nearest_class,
 ) -> Measurement:
-    """Encode and score 5,000 episodes; the toolkit's way, with its `head`, has 50 of them, spread over our time."""
+    """Time 5,000 episodes, encoded and scored; the toolkit, with its `head`, runs 50 of them, spread over our time."""
     n_episodes, repeats = (100, 2) if quick else (5000, 2)
     n_anew = 2 if quick else 50
     episodes = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY).draw(n_episodes)
     encoder = predictor.features.encoder.eval()
 
     def both() -> tuple[float, float, EncodedPool]:
-        """Tokenise, encode and score; between batches of the encoder the baseline has its turn, our clock standing."""
+        """Tokenise, encode and score; after each batch our clock stops and the baseline runs for a while."""
         anew: list[float] = []
 
         def turn(done: int, total: int) -> None:
@@ -187,7 +187,7 @@ def predict_anew(toolkit: ToolkitWay, pool: Pool, episode: Episode, head: Head =
 def _training_step(
     name: str, encoder: Encoder, toolkit: ToolkitWay, pool: Pool, target: float, quick: bool
 ) -> Measurement:
-    """Draw, collate, forward, backward, update, in turns with the toolkit's, which has weights of its own."""
+    """Time training steps, alternately with those of the toolkit, which has weights of its own."""
     sampler = EpisodeSampler(pool, way=WAY, shot=SHOT, query=QUERY)
     method = make_method("protonet", feature_shape=encoder.feature_shape)
     learner = Learner.of(method, encoder).train()
@@ -222,7 +222,7 @@ def _learn(loss: Tensor, optimisers: Sequence[Optimizer]) -> None:
 
 
 def fewrel_pool(quick: bool) -> Pool:
-    """val_wiki where it is at hand, else random words in sentences of such lengths."""
+    """Open val_wiki if it is available, else build random sentences of similar lengths."""
     try:
         pool = open_pool("fewrel", "val")
     except DataError:
@@ -234,7 +234,7 @@ def fewrel_pool(quick: bool) -> Pool:
 
 
 def made_up(classes: int = 16, each: int = 700) -> Pool:
-    """Sentences of 10 to 36 random words with a head and a tail: as long as FewRel's, and about nothing."""
+    """Draw sentences of 10 to 36 random words with a head and a tail, as long as FewRel's."""
     random = np.random.default_rng(0)
     vocabulary = ["the", "of", "and", "in", "to", "a", "was", "is", "for", "on", "as", "by", "with", "he", "that", "at"]
     items: list[Relation] = []

@@ -30,7 +30,7 @@ def training_step(quick: bool) -> list[Measurement]:
 
 
 def _step(name: str, overrides: list[str], repeats: int, target: float) -> Measurement:
-    """Time the real training loop between two reports of progress; the baseline runs while it waits for the second."""
+    """Time the training loop between two calls of `on_step`; the baseline runs within these calls."""
     recipe = load_recipe(
         name,
         [

@@ -1,4 +1,4 @@
-"""A fit with names and unlabelled rows, against the bare products it cannot do without, in single precision.
+"""A fit with class names and unlabelled rows, against the matrix products it needs, in single precision.
 
 These are: the rows whitened once and their covariance; then, in each round of expectation-maximisation, the rows times
 the centres, and the shares times the rows.

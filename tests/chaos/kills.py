@@ -57,7 +57,7 @@ def _undisturbed(victim: Victim) -> float:
         [code] = _wait([_start(victim, folder, 0)], PATIENCE)
         seconds = time.monotonic() - begun
         if code != 0:
-            raise RuntimeError(f"{victim.name} fails undisturbed: {_told(folder, 0)}")
+            raise RuntimeError(f"{victim.name} fails undisturbed: {_errors_of(folder, 0)}")
         victim.expected = victim.observe(folder)
         return seconds
 
@@ -76,9 +76,9 @@ def _trial(victim: Victim, random: Random, seconds: float, tally: Tally) -> None
         tally.counts["refused"] += sum(code == 1 for code in codes)
         for which, code in enumerate(codes):
             if code == -signal.SIGKILL and which not in doomed:
-                tally.wrong("hangs", f"process {which} did not end: {_told(folder, which)}")
+                tally.wrong("hangs", f"process {which} did not end: {_errors_of(folder, which)}")
             elif code not in (0, -signal.SIGKILL) and not _is_busy(folder, which):
-                tally.wrong("lost", f"process {which} failed with {code}: {_told(folder, which)}")
+                tally.wrong("lost", f"process {which} failed with {code}: {_errors_of(folder, which)}")
         try:
             victim.check(folder, codes)
         except Lost as error:
@@ -126,13 +126,13 @@ def _wait(pids: list[int], seconds: float) -> list[int]:
     return codes
 
 
-def _told(folder: Path, which: int) -> str:
+def _errors_of(folder: Path, which: int) -> str:
     return (folder.parent / f"streams{which}" / "stderr").read_text(errors="replace").strip()[-500:]
 
 
 def _is_busy(folder: Path, which: int) -> bool:
     """Whether a process was refused since another was at work: one paragraph, no traceback."""
-    told = _told(folder, which)
+    told = _errors_of(folder, which)
     return told.startswith("error: ") and "Traceback" not in told
 
 

@@ -53,7 +53,7 @@ def six_adds(samples: Samples, times: int) -> Tally:
 
 
 def loads_beside_writers(samples: Samples, loads: int) -> Tally:
-    """A reader loads a model again and again while two processes save it: each load gives a whole model."""
+    """Load a model repeatedly while two processes save it; each load must give a complete model."""
     tally = Tally()
     home = Path(tempfile.mkdtemp(prefix="chaos-", dir=scratch()))
     write_files(home / "model", samples.models["bayes"])

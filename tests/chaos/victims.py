@@ -46,11 +46,11 @@ class Victim:
         """Make the folder as it is before."""
 
     def work(self, folder: Path, which: int) -> int:
-        """What process `which` (0 or 1) does, in its own process; return an exit code."""
+        """Do the work of process `which` (0 or 1), in that process; return an exit code."""
         raise NotImplementedError
 
     def observe(self, folder: Path) -> Any:
-        """What undisturbed work of process 0 leaves, for comparison."""
+        """Return the result of an undisturbed process 0, for comparison."""
 
     def check(self, folder: Path, codes: Codes) -> None:
         """Raise `Lost`, `Unloadable` or `Different`; called after both processes ended, killed or not."""

@@ -65,7 +65,7 @@ HOSTILE: tuple[Callable[[Random, Rows], Any], ...] = (
 
 
 def hostile_array(random: Random, rows: int, columns: int) -> Any:
-    """An array, or what may be given for one."""
+    """Draw an array or an array-like object."""
     x = np.random.default_rng(random.getrandbits(32)).normal(size=(rows, columns))
     with np.errstate(all="ignore"):
         return random.choice(HOSTILE)(random, x)

@@ -21,7 +21,7 @@ from tests.fuzz.mutations import mutate_bytes, mutate_json_file
 
 @kind("glyphs", "data glyphs", "check_data", share=1)
 def glyphs(random: Random, folder: Path, samples: Samples) -> Trial:
-    """The cache of the built-in data: a damaged file is made again."""
+    """Damage the cache of the built-in data: the file must be made again."""
     seed = random.choice(("", "", "1", "-1", "a", str(2**64), str(2**63), "0" * 400, "\uff11"))
     small = {"test": ("ogham",), "val": ("ogham",), "train": ("ogham",)}
 
@@ -40,7 +40,7 @@ def glyphs(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("image-cache", "data folder", share=12)
 def image_cache(random: Random, folder: Path, samples: Samples) -> Trial:
-    """Decoded images in the cache: a damaged file is made again, or refused."""
+    """Damage decoded images in the cache: the file must be made again, or refused."""
     write_files(folder / "data", {name: content for name, content in samples.pictures.items() if name < "class02"})
 
     def run() -> None:
@@ -163,7 +163,7 @@ class _Response:
 
 @kind("download", "data get", share=30)
 def download(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A server that lies, and notes of an earlier try that were damaged: the published bytes, or an error."""
+    """Download from a faulty server, or resume with damaged notes: the published bytes, or an error."""
     from hyperproto.data import get
 
     body = b"the published file, whole" * 3

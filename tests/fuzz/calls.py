@@ -262,7 +262,7 @@ def lists(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("grids", "grid", "reproduce", share=5)
 def grids(random: Random, folder: Path, samples: Samples) -> Trial:
-    """Settings of a grid that no recipe has: each is told before anything runs."""
+    """Give a grid settings that no recipe has: each must be reported before anything runs."""
     key = random.choice(("training.seed", "validation.shot", extreme_string(random), "", "a.b.c.d", "method"))
     values = [random.choice((0, -1, 2.5, None, "", "x", [], [1, 2], extreme_string(random))) for _ in range(2)]
     text = f"{key}={','.join(map(str, values))}"

@@ -70,7 +70,7 @@ def draw(number: int, folder: Path, samples: Samples) -> Command:
 
 
 def _word(text: str) -> str:
-    """What a shell can pass: no zero byte, no lone surrogate but those of undecodable bytes, not too long."""
+    """Return an argument that a shell can pass: no zero byte, no lone surrogate but undecodable bytes, not too long."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:2000]
 
 
@@ -365,7 +365,7 @@ def lists(random: Random, folder: Path, samples: Samples) -> Command:
 
 
 def judged(command: Command, code: int, stdout: bytes, stderr: bytes) -> Outcome:
-    """What an exit code and the two outputs say: 0, or 1 and one paragraph, or 2 and how a command is used."""
+    """Judge exit code and outputs: 0, or 1 with one paragraph, or 2 with the usage of the command."""
     told, printed = (stream.decode("utf-8", "replace") for stream in (stderr, stdout))
     crash = _crash(code, told, printed)
     if crash:
@@ -393,7 +393,7 @@ def _crash(code: int, told: str, printed: str) -> str:
 
 @kind("command", "command line", share=25)
 def in_process(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A command line in this process: its exceptions, its exit code and what it prints."""
+    """Run a command line in this process; judge its exceptions, exit code and output."""
     made = draw(random.getrandbits(40), folder, samples)
 
     def run() -> None:

@@ -112,7 +112,7 @@ def fewrel(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("distant", "distant_data", share=40)
 def distant(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A corpus labelled by triples: what is written opens as FewRel's format, with the counts that are said."""
+    """Label a corpus by triples: the result must open as FewRel's format, with the reported counts."""
     files = mutate_files(random, samples.linked) if random.random() < 0.9 else samples.linked
     write_files(folder, {"sentences.jsonl": b"", "triples.tsv": b"", **files})
     evaluation = samples.fewrel["val_wiki.json"]
@@ -146,7 +146,7 @@ def distant(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("text-tables", "data texts", "check_data", share=30)
 def texts(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A table of texts: what can be read is a pool with a class for each label."""
+    """Read a table of texts: an error, or a pool with a class for each label."""
     rows = [("hello, you", "greet", "train"), ("bye", "leave", "train"), ("my card", "", "test")]
     lines = b"\n".join(dump_json(dict(zip(("text", "label", "split"), row, strict=True))) for row in rows)
     table = "\n".join(",".join(f'"{cell}"' for cell in row) for row in [("text", "label", "split"), *rows]).encode()
@@ -159,7 +159,7 @@ def texts(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("intents", "data intents", "check_data", share=20)
 def intents(random: Random, folder: Path, samples: Samples) -> Trial:
-    """The released files, damaged."""
+    """Damage the released files."""
     parts = {"train": [["a", "x"]], "val": [["b", "x"]], "test": [["c", "x"]], "oos_test": [["d", "oos"]]}
     files = {"clinc150.json": dump_json(parts)}
     files |= {f"banking77/{split}.csv": b'text,category\n"a, b",x\n' for split in ("train", "test")}
@@ -243,7 +243,7 @@ def fewnerd_episodes(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("episodes", "Episode", "EpisodeSampler", share=40)
 def episodes(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A file of episodes has a hash: it is refused, or read as it was."""
+    """Damage a file of episodes, which has a hash: it must be refused, or read unchanged."""
     write_files(folder, samples.episodes)
     path = folder / "episodes.jsonl"
     damaged = mutate_file(random, path.name, path.read_bytes())
@@ -337,7 +337,7 @@ _image_set("tieredimagenet", "tieredimagenet", (*_SIZES, ",size=2"), 20)
 
 @kind("recipe", "list_recipes", "train", share=60)
 def recipe(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A recipe is read, checked, and trained for a step where it is small."""
+    """Read and check a recipe; train it for a step if it is small."""
     path = folder / "mine.toml"
     path.write_bytes(mutate_file(random, path.name, samples.recipe))
 
@@ -400,7 +400,7 @@ def paper_table(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("spec", "open_pool", "check_data", share=30)
 def spec(random: Random, folder: Path, samples: Samples) -> Trial:
-    """Data specs that name nothing, or odd things."""
+    """Open data specs with unknown or unusual names."""
     (folder / "file").write_bytes(b"x")
     os.mkfifo(folder / "pipe")
     (folder / "loop").symlink_to(folder / "loop")

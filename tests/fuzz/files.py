@@ -28,7 +28,7 @@ Files = dict[str, bytes]  # by their paths below a folder
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:
-    """The bytes of an .npz file."""
+    """Return the bytes of an .npz file."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
@@ -92,7 +92,7 @@ def _shape_of(content: bytes) -> tuple[int, int]:
 
 
 def _declared(random: Random, content: bytes) -> bytes:
-    """A header that declares another shape, order or type than the data have."""
+    """Write a header with another shape, order or type than the data have."""
     shape = random.choice(
         (
             "(2**40, 4)",
@@ -116,7 +116,7 @@ def _declared(random: Random, content: bytes) -> bytes:
 
 
 def sealed(head: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a JSON file of ours with its checksum, as whoever forges one would compute it."""
+    """Return the content of a JSON file of ours with a valid checksum, as a forger would compute it."""
     digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
     return {**head, "checksum": digest}
 

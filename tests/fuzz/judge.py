@@ -71,7 +71,7 @@ class Trial:
 
 
 def snapshot(folder: Path, besides: tuple[str, ...] = ()) -> dict[str, str]:
-    """A digest of every file below a folder; caches, locks and what may be written are left out."""
+    """Return a digest of every file below a folder, except caches, locks and files that may be written."""
     found = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
@@ -147,7 +147,7 @@ def _raised_by_sklearn(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException) -> str:
-    """The type of an exception and the last line of ours that it came through."""
+    """Return the type of an exception and the last line of our code in its traceback."""
     return f"{type(error).__name__} {place_of(error)}"
 
 

@@ -28,7 +28,7 @@ def extreme_string(random: Random) -> str:
 
 
 def extreme_value(random: Random) -> Any:
-    """A value of any type that JSON has."""
+    """Draw a value of any JSON type."""
     kind = random.randrange(6)
     if kind == 0:
         return extreme_number(random)
@@ -219,7 +219,7 @@ def dump_json(value: Any) -> bytes:
 
 
 def mutate_json_file(random: Random, data: bytes) -> bytes:
-    """A file of one JSON value: a structural change, nesting without end, or damage to its bytes."""
+    """Mutate a JSON file: a structural change, very deep nesting, or damage to its bytes."""
     kind = random.random()
     if kind < 0.25:
         return mutate_bytes(random, data)
@@ -233,7 +233,7 @@ def mutate_json_file(random: Random, data: bytes) -> bytes:
 
 
 def mutate_json_lines(random: Random, data: bytes) -> bytes:
-    """A file of a JSON value a line."""
+    """Mutate a file with a JSON value a line."""
     if random.random() < 0.3:
         return mutate_text(random, data)
     lines = data.split(b"\n")

@@ -42,12 +42,12 @@ class Running:
     deadline: float
 
     def code(self) -> int | None:
-        """The exit code, minus the number of a signal; None while it runs."""
+        """Return the exit code, minus the number of a signal; None while the process runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         return None if pid == 0 else os.waitstatus_to_exitcode(status)
 
     def outcome(self, code: int) -> Outcome:
-        """What the exit code, the two outputs and the folder say."""
+        """Judge the exit code, the two outputs and the folder."""
         streams = self.folder.parent
         found = judged(self.made, code, (streams / "stdout").read_bytes(), (streams / "stderr").read_bytes())
         if not found.good:
@@ -189,6 +189,6 @@ def run_command_line(words: list[str]) -> int:
 
 
 def program_environment() -> dict[str, str]:
-    """The environment for the installed program in another folder: paths of modules are whole ones."""
+    """Return the environment for the installed program in another folder: module paths are absolute."""
     paths = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}

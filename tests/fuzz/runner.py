@@ -59,7 +59,7 @@ class Summary:
         return sum(self.how_many.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Inputs of each kind and what came of them; each cause with the names of a few cases."""
+        """Return the number of inputs and outcomes of each kind, and each cause with the names of a few cases."""
 
         def row(counts: Counter[str]) -> dict[str, int]:
             return {"inputs": counts.total(), **{verdict: counts[verdict] for verdict in VERDICTS}}
@@ -82,7 +82,7 @@ class Summary:
 
 @contextmanager
 def case_folder(root: Path) -> Iterator[Path]:
-    """An empty folder with a cache of its own, removed afterwards."""
+    """Create an empty folder with a cache of its own, and remove it afterwards."""
     folder = root / "case"
     remove(folder)
     (folder / "cache").mkdir(parents=True)
@@ -193,7 +193,7 @@ def _work(cases: Sequence[Case], samples: Samples, root: Path, pipe: Connection,
 
 
 def scratch() -> str | None:
-    """A folder in memory, where there is one: cases write thousands of small files."""
+    """Return a folder in memory if there is one, since cases write thousands of small files."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -18,7 +18,7 @@ from tests.fuzz.mutations import dump_json, mutate_bytes, mutate_json
 
 
 def answers(folder: Path) -> dict[str, Any]:
-    """What a user sees of a saved classifier of vectors."""
+    """Return the public state and predictions of a saved classifier of vectors."""
     model = hyperproto.load_classifier(folder)
     queries = QUERIES if model.n_features_in_ == QUERIES.shape[1] else np.ones((2, model.n_features_in_))
     found = {
@@ -55,7 +55,7 @@ def damaged_model(random: Random, folder: Path, samples: Samples) -> Trial:
 
 
 def forge(files: Files, head: Any, content: bytes | None = None) -> Files:
-    """A saved classifier with another head, or other tensors, whose checksums are right."""
+    """Forge a saved classifier: another header or other tensors, with valid checksums."""
     if not isinstance(head, dict):
         raise Enough
     [name] = [name for name in files if name.endswith(".safetensors")]
@@ -74,7 +74,7 @@ def forge(files: Files, head: Any, content: bytes | None = None) -> Files:
 
 @kind("model-forged", "load_classifier", "HypersphereClassifier.load", share=100)
 def forged_model(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A forged classifier is refused, or is one that a fit could have given: finite, with examples in each class."""
+    """Load a forged classifier: refused, or one that a fit could give: finite, with examples in each class."""
     files = samples.models[random.choice(sorted(samples.models))]
     head = json.loads(files["model.json"])
     head.pop("checksum")
@@ -155,7 +155,7 @@ def text_model(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("tagger", "EntityTagger.load", share=12)
 def tagger(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A damaged tagger is refused; a forged one is refused or answers."""
+    """Load a damaged or forged tagger: a damaged one must be refused, a forged one refused or usable."""
     content = samples.tagger["tagger.json"]
     damaged = random.random() < 0.5
     if damaged:
@@ -221,7 +221,7 @@ def damaged_run(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("run-edited", "Run", "evaluate", "FewShotImageClassifier", share=12)
 def edited_run(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A run folder whose files were edited, exchanged or removed."""
+    """Load a run folder whose files were edited, exchanged or removed."""
     write_files(folder / "run", mutate_files(random, samples.run))
     data = f"folder:{samples.pictures_folder},size=16,channels=1,shares=50/25/25"
 
@@ -234,7 +234,7 @@ def edited_run(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("resume", "train", share=8)
 def resume(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A checkpoint, or what lies beside it, was damaged: training refuses, or ends as it would have ended."""
+    """Resume from a damaged run: training must refuse, or end with the same result."""
     name = random.choice(("checkpoint/last.safetensors", "checkpoint/last.safetensors", "config.json", "metrics.jsonl"))
     (folder / "small.toml").write_bytes(samples.recipe)
     files = {key: content for key, content in samples.run.items() if key != "prior_ratio.json"}
@@ -254,7 +254,7 @@ def resume(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("checkpoint", "TextEncoder", share=10)
 def checkpoint(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A language model on disk: refused, or vectors that are finite."""
+    """Load a damaged language model: refused, or finite vectors."""
     extra = {
         "modules.json": dump_json(
             [

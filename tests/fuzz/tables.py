@@ -94,7 +94,7 @@ def texts(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("pictures", "fit", "FewShotImageClassifier", share=4)
 def pictures(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A folder of images by class, with a run for an encoder."""
+    """Fit on a folder of images by class, with a run as encoder."""
     files = {name: content for name, content in samples.pictures.items() if name < "class02"}
     for name in random.sample(sorted(files), random.choice((0, 1, 1))):
         files[name] = mutate_file(random, name, files[name])

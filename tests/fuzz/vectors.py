@@ -141,7 +141,7 @@ def evidence(random: Random, folder: Path, samples: Samples) -> Trial:
 
 @kind("scales", "HypersphereClassifier.fit", "HypersphereClassifier.predict", share=60)
 def scales(random: Random, folder: Path, samples: Samples) -> Trial:
-    """A power of two changes no label, since it scales all distances alike: the same answers, or an error."""
+    """Scale vectors by a power of two, which scales all distances alike: the same answers, or an error."""
     settings: dict[str, Any] = random.choice(
         (
             {},
