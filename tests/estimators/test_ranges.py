@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hyperproto import DataError, HypersphereClassifier
-from hyperproto.estimators.rows import unit_rows
+from hyperproto.estimators.inputs import unit_rows
 from hyperproto.regions.statistics import Moments, far_middle
 
 WAY, DIM = 5, 16

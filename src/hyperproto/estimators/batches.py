@@ -49,6 +49,7 @@ def read_batch(
     sample_weight: Any,
     names: Mapping[Any, Any] | Callable[[Sequence[Any]], Names] | None,
     unlabelled: Any,
+    *,
     items: Mapping[int, str] | None = None,
     reset: bool = False,
 ) -> Batch:

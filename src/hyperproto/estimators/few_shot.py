@@ -100,7 +100,8 @@ class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # ty
         X, items = self._items(X, y)
         others = None if unlabelled is None else encoder.encode(unlabelled, "unlabelled")
         rows = None if X is None else encoder.encode(X)
-        head._fit(rows, y, sample_weight, self.head_names(names), others, items, classes_may_follow)
+        given = rows, y, sample_weight, self.head_names(names), others
+        head._fit(*given, items=items, classes_may_follow=classes_may_follow)
         self.encoder_ = encoder.identity
         self.head_ = head
         return self
@@ -125,7 +126,7 @@ class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # ty
         X, items = self._items(X, y)
         others = None if unlabelled is None else self._vectors(unlabelled, "unlabelled")
         rows = None if X is None else self._vectors(X)
-        head._partial_fit(rows, y, sample_weight, self.head_names(names), others, items)
+        head._partial_fit(rows, y, sample_weight, self.head_names(names), others, items=items)
         return self
 
     def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

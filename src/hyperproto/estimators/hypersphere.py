@@ -1,7 +1,7 @@
 """HypersphereClassifier: a scikit-learn classifier for vectors, fitted in closed form to a few examples per class."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -149,21 +149,15 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         """
         return self._fit(X, y, sample_weight, names, unlabelled)
 
-    def _fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        names: Mapping[Any, Any] | Callable[..., Any] | None,
-        unlabelled: Any,
-        items: Mapping[int, str] | None = None,
-        classes_may_follow: bool = False,
-    ) -> Self:
-        """Fit; `items` are texts or paths of rows. If classes may follow, one class is no reason for a warning."""
+    def _fit(self, *given: Any, items: Mapping[int, str] | None = None, classes_may_follow: bool = False) -> Self:
+        """Fit to the arguments of `fit`, in that order; `items` are texts or paths of rows.
+
+        One class is no reason for a warning if others may follow.
+        """
         form, unit = closed_form(self)
         if self.refine == "auto":
             warnings.warn(AUTO_REFINE, FutureWarning, stacklevel=3)
-        batch = read_batch(self, X, y, sample_weight, names, unlabelled, items, reset=True)
+        batch = read_batch(self, *given, items=items, reset=True)
         if batch.has_evidence:
             check_evidence(form, batch.declared, batch.unlabelled)
         check_labels(batch, (), self, first=not classes_may_follow)
@@ -195,21 +189,13 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         """
         return self._partial_fit(X, y, sample_weight, names, unlabelled)
 
-    def _partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        names: Mapping[Any, Any] | Callable[..., Any] | None,
-        unlabelled: Any,
-        items: Mapping[int, str] | None = None,
-    ) -> Self:
-        """Add examples; `items` are texts or paths of rows."""
+    def _partial_fit(self, *given: Any, items: Mapping[int, str] | None = None) -> Self:
+        """Add the arguments of `fit`, in that order; `items` are texts or paths of rows."""
         if not self.__sklearn_is_fitted__():
-            return self._fit(X, y, sample_weight, names, unlabelled, items, classes_may_follow=True)
+            return self._fit(*given, items=items, classes_may_follow=True)
         state = self._state
         form = self._closed_form(state)
-        batch = read_batch(self, X, y, sample_weight, names, unlabelled, items)
+        batch = read_batch(self, *given, items=items)
         if batch.has_evidence:
             check_evidence(form, batch.declared, batch.unlabelled)
         with state.lock:

@@ -21,8 +21,7 @@ from hyperproto.estimators.conformal import (
     leave_one_out_accuracy,
     plausible_sets,
 )
-from hyperproto.estimators.inputs import check_answers
-from hyperproto.estimators.rows import centered_unit_rows, unit_rows
+from hyperproto.estimators.inputs import centered_unit_rows, check_answers, unit_rows
 from hyperproto.estimators.temperature import (
     UNLABELLED_STEP,
     evenly_spaced,

@@ -9,7 +9,6 @@ Everything else is derived from the state by a `Snapshot`. A `State` is changed 
 readers take a snapshot.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from hyperproto.errors import DataError
 from hyperproto.estimators.batches import Batch
-from hyperproto.estimators.inputs import check_range
+from hyperproto.estimators.inputs import RowIndex, check_range, unit_rows
 from hyperproto.estimators.labels import sorted_labels
-from hyperproto.estimators.rows import RowIndex, unit_rows
 from hyperproto.regions.arrays import Doubles, Floats, Indices, means_of, squares_about
 from hyperproto.regions.evidence import NO_EVIDENCE, Evidence
 from hyperproto.regions.statistics import Moments, moments_of
@@ -421,18 +419,15 @@ class State:
         self.slots.replace(new)
         self.weights.replace(np.where(new < 0, 0.0, self.weights.view))
         self.holes = self.holes or bool((new < 0).any())
-        self._drop_evidence(label for label, stay in zip(self.labels, stays, strict=True) if not stay)
-        self.labels = [label for label, stay in zip(self.labels, stays, strict=True) if stay]
+        gone = {self.labels[slot] for slot in slots}
+        self.labels = [label for label in self.labels if label not in gone]
         self.slot_of = {label: slot for slot, label in enumerate(self.labels)}
+        self.names = {label: name for label, name in self.names.items() if label not in gone}
+        self.declared -= gone
+        if self.summary is not None:
+            clusters = {label: part for label, part in self.summary.clusters.items() if label not in gone}
+            self.summary = replace(self.summary, clusters=clusters)
         self._changed()
-
-    def _drop_evidence(self, labels: Iterable[Any]) -> None:
-        for label in labels:
-            self.names.pop(label, None)
-            self.declared.discard(label)
-            if self.summary is not None:
-                clusters = {each: part for each, part in self.summary.clusters.items() if each != label}
-                self.summary = replace(self.summary, clusters=clusters)
 
     def _changed(self) -> None:
         """Drop everything that was derived from the examples."""

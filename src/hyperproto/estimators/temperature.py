@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from hyperproto.estimators.rows import unit_rows
+from hyperproto.estimators.inputs import unit_rows
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.base import ClosedForm, Region
 from hyperproto.regions.bayes import variance_ratio
