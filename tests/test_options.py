@@ -19,7 +19,9 @@ from hyperproto.options import (
     CompareOptions,
     EpisodeOptions,
     EvaluateOptions,
+    FigureOptions,
     Option,
+    ReproduceOptions,
     SamplerOptions,
     SelectionOptions,
     TrainingSamplerOptions,
@@ -30,11 +32,13 @@ from hyperproto.options import (
 )
 from hyperproto.problems.classification import Classification
 
-DECLARATIONS = {
-    "evaluate": EvaluateOptions,
+DECLARATIONS: dict[str, type] = {
     "compare": CompareOptions,
-    "tag": SelectionOptions,
+    "evaluate": EvaluateOptions,
+    "figure": FigureOptions,
+    "reproduce": ReproduceOptions,
     "submit": SelectionOptions,
+    "tag": SelectionOptions,
 }
 
 

@@ -1,4 +1,4 @@
-"""Options of `evaluate`, `compare`, `tag` and `submit`, each declared once: name, type, default and help text.
+"""Options that Python and the command line share, each declared once: name, type, default and help text.
 
     SamplerOptions     how an episode is drawn
     EpisodeOptions     the same, and from which data and how many
@@ -209,6 +209,105 @@ class EvaluateOptions(SelectionOptions, EpisodeOptions, total=False):
 
 class CompareOptions(SeveralOptions, EpisodeOptions, total=False):
     """Options of `compare`. Of `shot` and `shots` one is given; on the command line both are --shot."""
+
+
+_OVERRIDES = Option(
+    None,
+    "Change a setting of the recipe.",
+    flags=("-o", "--override"),
+    typed=list[str] | None,
+    metavar="KEY=VALUE",
+)
+
+
+class ReproduceOptions(TypedDict, total=False):
+    """Options of `reproduce`."""
+
+    budget: Annotated[str, Option("small", "small: recipes of CPU size; paper: the paper's settings, for a GPU.")]
+    seeds: Annotated[int, Option(3, "Runs a row; their mean is reported.")]
+    rows: Annotated[
+        str | Sequence[str],
+        Option(
+            "default",
+            "default: ProtoNet and HyperProto's variants; all; or sets and recipes by name (see --dry-run).",
+            typed=str,
+            metavar="default|all|NAME,...",
+        ),
+    ]
+    out: Annotated[
+        str | PathLike[str] | None,
+        Option(
+            None,
+            "Folder of runs and tables (default: runs/reproduce-TABLE-BUDGET).",
+            typed=Path | None,
+            metavar="FOLDER",
+        ),
+    ]
+    overrides: Annotated[Mapping[str, Any] | Sequence[str] | None, _OVERRIDES]
+    episodes: Annotated[
+        int | None, Option(None, "How many episodes a column (default: as many as the table or its budget says).")
+    ]
+    workers: Annotated[
+        int | None,
+        Option(None, "Processes that train at a time (default: two, as far as there are cores; one on a GPU)."),
+    ]
+    trust: Annotated["Trust", _TRUST]
+    dry_run: Annotated[bool, Option(False, "Only print the plan and how long it takes.", flags=("--dry-run",))]
+
+
+class FigureOptions(TypedDict, total=False):
+    """Options of `figure`."""
+
+    run: Annotated[
+        "str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run] | None",
+        Option(None, "A trained run; repeatable.", typed=list[str] | None),
+    ]
+    results: Annotated[
+        str | PathLike[str] | Sequence[str | PathLike[str]] | None,
+        Option(
+            None,
+            "A file of results, or a folder (default: results, if there is one).",
+            typed=list[Path] | None,
+            metavar="PATH",
+        ),
+    ]
+    data: Annotated[str | None, Option(None, "Of memory: a data spec (default: fewnerd).")]
+    split: Annotated[str | None, Option(None, "The split of unseen classes (default: test, or the run's validation).")]
+    samples: Annotated[
+        int | None, Option(None, "Instances a class, of fig7 (default: 500) and radius (default: 100).", least=1)
+    ]
+    shots: Annotated[
+        Sequence[int] | None,
+        Option(None, "Of memory: a number of shots; repeatable.", flags=("--shot",), typed=list[int] | None, least=1),
+    ]
+    recipe: Annotated[str | None, Option(None, "Of fig6: what is trained (default: the CNN of table2, on a CPU).")]
+    overrides: Annotated[Mapping[str, Any] | Sequence[str] | None, _OVERRIDES]
+    anchors: Annotated[int | None, Option(None, "Of fig6: anchor classes (default: 8).", least=1)]
+    seed: Annotated[int, Option(0, "Seed of random draws and of trainings.", least=0)]
+    trust: Annotated["Trust", _TRUST]
+
+
+class DistantOptions(TypedDict, total=False):
+    """Options of `distant_data`."""
+
+    without: Annotated[
+        str | PathLike[str] | None,
+        Option(
+            "fewrel", "File or folder whose sentences are left out; fewrel: FewRel's folder; none: nothing.", typed=str
+        ),
+    ]
+    without_relations: Annotated[
+        str | PathLike[str] | None,
+        Option(
+            "fewrel",
+            "File whose relations are left out; fewrel: those of its evaluation files; none: none.",
+            typed=str,
+        ),
+    ]
+    most: Annotated[int | None, Option(None, "At most so many instances of a relation, chosen by a hash.")]
+    least: Annotated[int, Option(1, "Leave out relations with fewer instances.")]
+    ambiguous: Annotated[str, Option("drop", "Pairs with several relations: drop, or keep under each.")]
+    seed: Annotated[int, Option(0, "Seed of the choice of --most instances.")]
 
 
 def declared(declaration: type) -> dict[str, tuple[Any, Option]]:

@@ -248,7 +248,7 @@ def test_a_grid_prints_a_line_a_run_and_a_table(tmp_path: Path) -> None:
         f"[{number}/4] optim.encoder.lr={rate}__training.seed={seed}"
         for number, (seed, rate) in enumerate(product((0, 1), (0.001, "1e+38")), start=1)
     ]
-    assert lines[-1] == "error: 2 of 4 runs failed; the same command goes on"
+    assert lines[-1] == "error: 2 of 4 runs failed; the same command tries them again"
     assert "0.001" in result.stdout
     assert "optim.encoder.lr=1e+38__training.seed=0: failed: step 1: " in " ".join(result.stdout.split())
     again = CliRunner().invoke(cli.app, ["grid", "glyphs:protonet", *words, *seeds])
@@ -279,7 +279,7 @@ def test_reproduce_a_table_in_small(tmp_path: Path) -> None:
     failing = [*words[:-1], str(tmp_path / "other"), "-o", "optim.encoder.lr=1e38"]
     failed = CliRunner().invoke(cli.app, failing)
     assert failed.exit_code == 1
-    assert failed.stderr.splitlines()[-1] == "error: 2 of 2 runs failed; the same command goes on"
+    assert failed.stderr.splitlines()[-1] == "error: 2 of 2 runs failed; the same command tries them again"
 
 
 def test_lists() -> None:

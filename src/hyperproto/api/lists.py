@@ -2,9 +2,10 @@
 
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.options import DistantOptions, complete, documented
 from hyperproto.progress import Show, noted
 
 if TYPE_CHECKING:
@@ -107,18 +108,14 @@ def check_data(data: str, progress: Show | None = None) -> list[dict[str, Any]]:
     return rows
 
 
+@documented(DistantOptions)
 def distant_data(
     sentences: str | PathLike[str],
     triples: str | PathLike[str],
     out: str | PathLike[str],
     *,
-    without: str | PathLike[str] | None = "fewrel",
-    without_relations: str | PathLike[str] | None = "fewrel",
-    most: int | None = None,
-    least: int = 1,
-    ambiguous: str = "drop",
-    seed: int = 0,
     progress: Show | None = None,
+    **settings: Unpack[DistantOptions],
 ) -> "DistantCorpus":
     """Label sentences with linked entities by a file of triples, and write a corpus in FewRel's format to train on.
 
@@ -127,12 +124,8 @@ def distant_data(
     sentences : a file of JSON lines, `{"tokens": [...], "entities": [{"id": ..., "start": 0, "end": 2}, ...]}`.
     triples : a file of lines `HEAD<tab>RELATION<tab>TAIL`, with the same ids.
     out : the file to write, `{relation: [{tokens, h, t}]}`; data spec `fewrel:FILE`.
-    without : file or folder whose sentences are left out; "fewrel": every file in FewRel's folder; None: nothing.
-    without_relations : file whose relations are left out; "fewrel": those of FewRel's evaluation files, which are no
-        unseen classes any more if pre-training uses them; None: none.
-    most, least : largest number of instances of a relation, chosen by a hash, and smallest number of a relation.
-    ambiguous : a pair of entities with several relations is left out ("drop"), or is an instance of each ("keep").
-    seed : seed of the choice of `most` instances.
+    settings : see `DistantOptions`. Relations of FewRel's evaluation files are left out by default: they would be no
+        unseen classes any more. `without=None` and `without_relations=None` leave out nothing.
 
     Returns
     -------
@@ -145,15 +138,8 @@ def distant_data(
     """
     from hyperproto.data.distant import label_by_triples
 
-    return label_by_triples(
-        Path(sentences),
-        Path(triples),
-        Path(out),
-        without=None if without is None else fspath(without),
-        without_relations=None if without_relations is None else fspath(without_relations),
-        most=most,
-        least=least,
-        ambiguous=ambiguous,
-        seed=seed,
-        progress=noted(progress, "kB of sentences"),
-    )
+    options: dict[str, Any] = {**complete(DistantOptions, settings)}
+    for name in ("without", "without_relations"):
+        options[name] = None if options[name] is None else fspath(options[name])
+    paths = (Path(sentences), Path(triples), Path(out))
+    return label_by_triples(*paths, progress=noted(progress, "kB of sentences"), **options)

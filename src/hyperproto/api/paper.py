@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hyperproto.api.research import run_folders
 from hyperproto.errors import ConfigError
+from hyperproto.options import FigureOptions, ReproduceOptions, complete, documented
 from hyperproto.progress import Show, silent
 from hyperproto.registry import Trust
 from hyperproto.registry import trust as trust_files
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from hyperproto.paper.reproduce import Reproduction
     from hyperproto.paper.runs import OnRun
     from hyperproto.paper.table import TableReport
-    from hyperproto.training import Run
 
 
 def report(
@@ -52,22 +52,9 @@ def report(
     return make_report(fspath(table), folder, episodes, progress or silent)
 
 
+@documented(FigureOptions)
 def figure(
-    name: str,
-    out: str | PathLike[str],
-    *,
-    run: "str | PathLike[str] | Run | Sequence[str | PathLike[str] | Run] | None" = None,
-    results: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
-    data: str | None = None,
-    split: str | None = None,
-    samples: int | None = None,
-    shots: Sequence[int] | None = None,
-    recipe: str | None = None,
-    overrides: Mapping[str, Any] | Sequence[str] = (),
-    anchors: int | None = None,
-    seed: int = 0,
-    trust: Trust = None,
-    progress: Show | None = None,
+    name: str, out: str | PathLike[str], *, progress: Show | None = None, **settings: Unpack[FigureOptions]
 ) -> "list[PaperFigure]":
     """Draw a figure of the paper from runs or files of results: NAME.png, NAME.svg, and its numbers, NAME.json.
 
@@ -75,20 +62,12 @@ def figure(
     ----------
     name : fig1 to fig8, radius, memory; or "all": every figure that the runs and results allow, and a page, index.html.
     out : folder to write to; fig6 trains below it and resumes interrupted runs.
-    run : trained runs, for fig4, fig5, fig7 and radius.
-    results : files, or folders with such: reports on tables (`hyperproto report --json`), numbers of figures that were
-        measured before; None: the folder results, if it exists.
-    data, shots : of memory: a data spec (None: fewnerd), and the numbers of shots.
-    split : the split of unseen classes; None: test or, where there is none, the one that a run was validated on.
-    samples : instances a class, of fig7 (None: 500) and of radius (None: 100).
-    recipe, overrides, anchors : of fig6: what is trained (None: the CNN of table2, 5-way, on a CPU), settings to
-        change, and how many anchor classes (None: 8).
-    seed : seed of the classes and instances drawn and, for fig6, of the trainings.
-    trust : .py files that the runs, or the recipe, may import.
+    settings : see `FigureOptions`. `run` is for fig4, fig5, fig7 and radius. `results` are reports on tables
+        (`hyperproto report --json`) and numbers of figures that were measured before.
 
     Returns
     -------
-    The figures: `name`, `numbers` (what the JSON file holds), `files`, `drawing.figure` (a matplotlib figure).
+    The figures: `name`, `numbers` (the content of the JSON file), `files`, `drawing.figure` (a matplotlib figure).
 
     Examples
     --------
@@ -100,21 +79,12 @@ def figure(
     from hyperproto.paper.figures import make_figures, read_results
     from hyperproto.recipes import override_texts
 
-    trust_files(trust)
+    options: dict[str, Any] = {**complete(FigureOptions, settings)}
+    trust_files(options.pop("trust"))
+    runs, results, overrides = (options.pop(key) for key in ("run", "results", "overrides"))
     several = [results] if isinstance(results, str | PathLike) else results
-    request = Request(
-        Path(out),
-        run_folders(run),
-        read_results(None if several is None else [Path(path) for path in several]),
-        data=data,
-        split=split,
-        samples=samples,
-        shots=shots,
-        recipe=recipe,
-        overrides=override_texts(overrides),
-        anchors=anchors,
-        seed=seed,
-    )
+    read = read_results(None if several is None else [Path(path) for path in several])
+    request = Request(Path(out), run_folders(runs), read, overrides=override_texts(overrides), **options)
     return make_figures(name, request, progress or silent)[0]
 
 
@@ -164,20 +134,13 @@ def grid(
     return run_grid(Grid.of(name, settings), folder, workers, progress, on_run)
 
 
+@documented(ReproduceOptions)
 def reproduce(
     table: str | PathLike[str],
     *,
-    budget: str = "small",
-    seeds: int = 3,
-    rows: str | Sequence[str] = "default",
-    out: str | PathLike[str] | None = None,
-    overrides: Mapping[str, Any] | Sequence[str] = (),
-    episodes: int | None = None,
-    workers: int | None = None,
-    dry_run: bool = False,
-    trust: Trust = None,
     progress: Show | None = None,
     on_run: "OnRun | None" = None,
+    **settings: Unpack[ReproduceOptions],
 ) -> "Reproduction":
     """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
 
@@ -187,17 +150,9 @@ def reproduce(
     Parameters
     ----------
     table : table1 to table5, or a path that ends in .toml, with a [table].
-    budget : "small", recipes of CPU size, or "paper", the paper's settings, for a GPU.
-    seeds : number of runs a row; their mean is reported.
-    rows : "default" (ProtoNet and HyperProto's variants), "all", or names of sets and of recipes: "omniglot" of table3,
-        "fewrel-cnn:protonet", or "protonet" where only one file has it.
-    out : folder of runs and tables; None: runs/reproduce-TABLE-BUDGET.
-    overrides : settings of all recipes to change, as `train` takes them.
-    episodes : number of episodes a column; None: that of the table or its budget.
-    workers : as `grid` takes them.
-    trust : .py files that recipes of the table may import.
-    dry_run : train nothing; return the plan, the estimated time and the missing data.
     progress, on_run : as `grid` takes them.
+    settings : see `ReproduceOptions`. `rows` are "default", "all", or names of sets and of recipes: "omniglot" of
+        table3, "fewrel-cnn:protonet", or "protonet" where only one file has it.
 
     Returns
     -------
@@ -213,19 +168,17 @@ def reproduce(
     from hyperproto.paper.reproduce import reproduce as make_table
     from hyperproto.recipes import override_texts
 
+    options: dict[str, Any] = {**complete(ReproduceOptions, settings)}
+    trust, rows, out, overrides = (options.pop(key) for key in ("trust", "rows", "out", "overrides"))
     if not isinstance(rows, str) and not (isinstance(rows, Sequence) and all(isinstance(row, str) for row in rows)):
         raise ConfigError(f"rows = {rows!r:.60}: give a name, or a list of names")
     trust_files(trust)
     return make_table(
         fspath(table),
-        budget=budget,
-        seeds=seeds,
         rows=rows if isinstance(rows, str) else ",".join(rows),
         folder=None if out is None else Path(out),
         overrides=override_texts(overrides),
-        episodes=episodes,
-        workers=workers,
-        dry_run=dry_run,
         show=progress,
         on_run=on_run,
+        **options,
     )

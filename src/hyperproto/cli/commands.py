@@ -2,16 +2,17 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import typer
 from typer.core import TyperGroup
 
 import hyperproto
 from hyperproto.cli import practice, research
-from hyperproto.cli.options import JsonFile, Overrides, Trust
+from hyperproto.cli.options import JsonFile, Overrides, Trust, with_options
 from hyperproto.cli.terminal import echo, say, show, show_rows, write_json
 from hyperproto.errors import DataError
+from hyperproto.options import DistantOptions
 from hyperproto.progress import progress_bar
 from hyperproto.reports.tables import TextTable
 
@@ -125,36 +126,17 @@ def data_get(
 
 
 @data_app.command("distant")
+@with_options(DistantOptions)
 def data_distant(
     sentences: Annotated[Path, typer.Argument(help="JSON lines: tokens, and entities with id, start and end.")],
     triples: Annotated[Path, typer.Argument(help="Lines of head, relation and tail, parted by tabs.")],
     out: Annotated[Path, typer.Option(help="File to write, in FewRel's format.")],
-    without: Annotated[
-        str, typer.Option(help="File or folder whose sentences are left out; fewrel: FewRel's folder; none: nothing.")
-    ] = "fewrel",
-    without_relations: Annotated[
-        str, typer.Option(help="File whose relations are left out; fewrel: those of its evaluation files; none: none.")
-    ] = "fewrel",
-    most: Annotated[int | None, typer.Option(help="At most so many instances of a relation, chosen by a hash.")] = None,
-    least: Annotated[int, typer.Option(help="Leave out relations with fewer instances.")] = 1,
-    ambiguous: Annotated[str, typer.Option(help="Pairs with several relations: drop, or keep under each.")] = "drop",
-    seed: Annotated[int, typer.Option(help="Another choice of --most instances.")] = 0,
     json_file: JsonFile = None,
+    **settings: Unpack[DistantOptions],
 ) -> None:
     """Label sentences with linked entities by a file of triples: a corpus to pre-train on."""
     with progress_bar("label") as progress:
-        corpus = hyperproto.distant_data(
-            sentences,
-            triples,
-            out,
-            without=without,
-            without_relations=without_relations,
-            most=most,
-            least=least,
-            ambiguous=ambiguous,
-            seed=seed,
-            progress=progress,
-        )
+        corpus = hyperproto.distant_data(sentences, triples, out, progress=progress, **settings)
     rows = [[words, f"{count:,}"] for words, count in corpus.rows()]
     kept = [[relation, f"{count:,}"] for relation, count in corpus.kept.items()]
     tables = [TextTable(f"Written to {out}", ["", "number"], rows), TextTable("", ["relation", "instances"], kept)]

@@ -1,6 +1,7 @@
-"""Commands for practice: a handful of examples to a model on disk, and what to do with it."""
+"""Commands for classifiers: fit to a file of examples, add, predict, diagnose and export."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,22 +22,15 @@ ON_ERROR = ("stop", "skip", "blank")
 REFINE = {"yes": True, "no": False, "auto": "auto"}  # "auto" is deprecated: as "no", with a warning
 
 
-def _format(value: str | None) -> str | None:
-    if value is not None and value not in FORMATS:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(FORMATS)}")
-    return value
+def _one_of(*choices: str, hidden: str = "") -> Callable[[str | None], str | None]:
+    """Return a callback that refuses all values but the choices, of which `hidden` is not named."""
 
+    def check(value: str | None) -> str | None:
+        if value not in (None, *choices, hidden):
+            raise typer.BadParameter(f"{value!r} is none of {', '.join(choices)}")
+        return value
 
-def _on_error(value: str) -> str:
-    if value not in ON_ERROR:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(ON_ERROR)}")
-    return value
-
-
-def _refine(value: str | None) -> str | None:
-    if value is not None and value not in REFINE:
-        raise typer.BadParameter(f"{value!r} is none of yes, no")
-    return value
+    return check
 
 
 Model = Annotated[Path, typer.Argument(help="Folder of the model.", file_okay=False)]
@@ -47,7 +41,9 @@ Column = Annotated[
 Label = Annotated[str, typer.Option(help="Column with the labels.")]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help=f"One of {', '.join(FORMATS)} (default: by the file's name).", callback=_format),
+    typer.Option(
+        "--format", help=f"One of {', '.join(FORMATS)} (default: by the file's name).", callback=_one_of(*FORMATS)
+    ),
 ]
 
 
@@ -77,7 +73,10 @@ def fit(
     ] = None,
     refine: Annotated[
         str | None,
-        typer.Option(help="yes or no (default): go on with a softmax regression; slower.", callback=_refine),
+        typer.Option(
+            help="yes or no (default): go on with a softmax regression; slower.",
+            callback=_one_of("yes", "no", hidden="auto"),
+        ),
     ] = None,
     form: Format = None,
     trust: Trust = None,
@@ -111,7 +110,7 @@ def predict(
             metavar="stop|skip|blank",
             help="A row that cannot be labelled: stop there, skip it, or leave its label blank, with the reason in a "
             "column error.",
-            callback=_on_error,
+            callback=_one_of(*ON_ERROR),
         ),
     ] = "blank",
     safe_cells: Annotated[
@@ -158,7 +157,7 @@ def add(
 
 
 def _summarise(folder: Path, model: "HypersphereClassifier") -> None:
-    """Say how much the model knows, and what its own examples say of it; a coverage that rejects nothing warns."""
+    """Print the number of classes and examples of a model, and its expected accuracy."""
     counts = model.counts_
     least = counts.argmin()
     say(

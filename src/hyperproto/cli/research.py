@@ -1,5 +1,6 @@
-"""Commands for research: train methods, compare them on episodes, and set the paper's numbers beside ours."""
+"""Commands for research: train methods, compare them on episodes, reproduce the paper's tables and figures."""
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
@@ -10,7 +11,7 @@ import hyperproto
 from hyperproto.cli.options import Data, JsonFile, Overrides, Trust, Workers, check_one_source, with_options
 from hyperproto.cli.terminal import as_result, complain, note, rows_output, say, show, write_json
 from hyperproto.files import atomic_write
-from hyperproto.options import CompareOptions, EvaluateOptions, SelectionOptions
+from hyperproto.options import CompareOptions, EvaluateOptions, FigureOptions, ReproduceOptions, SelectionOptions
 from hyperproto.progress import progress_bar
 
 app = typer.Typer()
@@ -39,7 +40,7 @@ def train(
     trust: Trust = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Train as a recipe says. A run that was killed goes on where it stopped, to the very same result."""
+    """Train by a recipe. An interrupted run is resumed, with the same result."""
     with progress_bar("train") as progress:
         run = hyperproto.train(recipe, out, overrides=override or (), trust=trust, progress=progress)
     best = run.best_validation()
@@ -97,7 +98,7 @@ def tag(
     out: Annotated[Path | None, typer.Option(help="Write there (default: standard output).", dir_okay=False)] = None,
     **settings: Unpack[SelectionOptions],
 ) -> None:
-    """Find entities in raw text by the example of a few annotated sentences; --encoder minilm needs no training."""
+    """Find entities in raw text, given a few annotated sentences; --encoder minilm needs no training."""
     check_one_source(settings)
     with progress_bar("tag") as progress:
         tagged = hyperproto.tag(text, support, progress=progress, **settings)
@@ -152,10 +153,10 @@ def grid(
     trust: Trust = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Train every combination of settings, each in a folder of its own, and print a table, the best first.
+    """Train every combination of settings, each in its own folder, and print a table, the best first.
 
-    Finished runs are skipped and interrupted ones go on. A run that fails is told at the end (exit code 1), and the
-    others go on.
+    Finished runs are skipped and interrupted ones are resumed. Failed runs are listed at the end (exit code 1), and the
+    other runs continue.
     """
     with progress_bar("grid") as progress:
         found = hyperproto.grid(
@@ -170,7 +171,11 @@ def grid(
     words = [*found.sheet().notes, f"{found.folder / 'grid.json'}, {found.folder / 'grid.md'}: written"]
     show([found.table(), *map(Text, words)], as_result(found.to_json()), json_file)
     if found.failed:
-        complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
+        complain(
+            "error",
+            "bold red",
+            f"{len(found.failed)} of {len(found.runs)} runs failed; the same command tries them again",
+        )
         raise typer.Exit(1)
 
 
@@ -204,9 +209,9 @@ def report(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Print a table of the paper and, beneath each published row, what your runs reach on the same episodes.
+    """Print a table of the paper with, below each published row, the results of your runs on the same episodes.
 
-    A row without runs says which recipe would give them. Nothing is trained here: see train, and recipes list.
+    Rows that were not run name the recipe to train. Nothing is trained here: see train, and recipes list.
     """
     from hyperproto.paper.table import caption, text_table
     from hyperproto.reports.tables import checked_format, format_of
@@ -227,57 +232,22 @@ def report(
 
 
 @app.command()
+@with_options(ReproduceOptions)
 def reproduce(
     table: Annotated[
         str,
         typer.Argument(help="table1, table1-shots, table2 to table5, or a .toml file that has a table section."),
     ],
-    budget: Annotated[
-        str, typer.Option(help="small: recipes of CPU size; paper: the paper's settings, for a GPU.")
-    ] = "small",
-    seeds: Annotated[int, typer.Option(help="Runs a row; their mean is reported.")] = 3,
-    rows: Annotated[
-        str,
-        typer.Option(
-            metavar="default|all|NAME,...",
-            help="default: ProtoNet and HyperProto's variants; all; or sets and recipes by name (see --dry-run).",
-        ),
-    ] = "default",
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of runs and tables (default: runs/reproduce-TABLE-BUDGET)."),
-    ] = None,
-    override: Overrides = None,
-    episodes: Annotated[
-        int | None, typer.Option(help="How many episodes a column (default: as many as the table or its budget says).")
-    ] = None,
-    workers: Workers = None,
-    trust: Trust = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be run, and how long it takes.")
-    ] = False,
     json_file: JsonFile = None,
+    **settings: Unpack[ReproduceOptions],
 ) -> None:
     """Make a table of the paper: train its rows with several seeds, measure them in every column, write the table.
 
-    What is finished is kept; a command that was interrupted goes on. A run that fails is told at the end (exit code 1),
-    and the others go on.
+    Finished runs are kept; an interrupted command is resumed. Failed runs are listed at the end (exit code 1), and the
+    other runs continue.
     """
     with progress_bar("reproduce") as progress:
-        found = hyperproto.reproduce(
-            table,
-            budget=budget,
-            seeds=seeds,
-            rows=rows,
-            out=out,
-            overrides=override or (),
-            episodes=episodes,
-            workers=workers,
-            trust=trust,
-            dry_run=dry_run,
-            progress=progress,
-            on_run=lambda _, line: note(line),
-        )
+        found = hyperproto.reproduce(table, progress=progress, on_run=lambda _, line: note(line), **settings)
     if found.report is None:
         show([found.plan_table(), *map(Text, found.plan_words())], found.to_json(), json_file)
         return
@@ -287,54 +257,32 @@ def reproduce(
     words = [*map(Text, [*caption(found.report), written])]
     show([text_table(found.report), *words], as_result(found.to_json()), json_file)
     if found.failed:
-        complain("error", "bold red", f"{len(found.failed)} of {len(found.runs)} runs failed; the same command goes on")
+        complain(
+            "error",
+            "bold red",
+            f"{len(found.failed)} of {len(found.runs)} runs failed; the same command tries them again",
+        )
         raise typer.Exit(1)
 
 
 @app.command()
+@with_options(FigureOptions)
 def figure(
     name: Annotated[str, typer.Argument(help="fig1 to fig8, radius, memory; or all, which also writes a page.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for NAME.png, NAME.svg and NAME.json.")],
-    run: Annotated[list[str] | None, typer.Option(help="A trained run; repeatable.")] = None,
-    results: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="PATH", help="A file of results, or a folder (default: results, if there is one)."),
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="Of memory: a data spec (default: fewnerd).")] = None,
-    split: Annotated[
-        str | None, typer.Option(help="The split of unseen classes (default: test, or the run's validation).")
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(min=1, help="Instances a class, of fig7 (default: 500) and radius (default: 100).")
-    ] = None,
-    shot: Annotated[list[int] | None, typer.Option(min=1, help="Of memory: a number of shots; repeatable.")] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Of fig6: what is trained (default: the CNN of table2, on a CPU).")
-    ] = None,
-    override: Overrides = None,
-    anchors: Annotated[int | None, typer.Option(min=1, help="Of fig6: anchor classes (default: 8).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn at random, and of trainings.")] = 0,
-    trust: Trust = None,
+    **settings: Unpack[FigureOptions],
 ) -> None:
     """Draw a figure of the paper from runs or files of results, as PNG and SVG, with its numbers as JSON."""
     with progress_bar("figure") as progress:
-        made = hyperproto.figure(
-            name,
-            out,
-            run=run,
-            results=results,
-            data=data,
-            split=split,
-            samples=samples,
-            shots=shot,
-            recipe=recipe,
-            overrides=override or (),
-            anchors=anchors,
-            seed=seed,
-            trust=trust,
-            progress=progress,
-        )
+        made = hyperproto.figure(name, out, progress=progress, **settings)
     for each in made:
         say(f"{each.name}: {each.title}: {', '.join(map(str, each.files))}")
     if name == "all":
-        say(f"{out / 'index.html'}: a page with these {len(made)}; at its end, what the others need")
+        say(f"{out / 'index.html'}: a page with these {len(made)} figures, and a list of what the others need")
+
+
+def _end_if_failed(failed: Sized, runs: Sized) -> None:
+    """End a command with exit code 1 if runs failed."""
+    if failed:
+        complain("error", "bold red", f"{len(failed)} of {len(runs)} runs failed; the same command tries them again")
+        raise typer.Exit(1)

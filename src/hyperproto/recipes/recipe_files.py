@@ -143,11 +143,11 @@ def toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def override_texts(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
+def override_texts(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
     """Return settings in the form of the command line: `KEY=VALUE` with a TOML value."""
     if isinstance(overrides, Mapping):
         return [f"{key}={toml_value(value)}" for key, value in overrides.items()]
-    return list(overrides)
+    return list(overrides or ())
 
 
 def _parsed(override: str) -> tuple[list[str], Any]:
