@@ -132,7 +132,7 @@ def test_a_run_learns_it_whether_its_recipe_says_so_or_the_command(data: str, tm
     assert not torch.equal(direction(found[0]), direction(found[1]))  # each transform has its own
     stored = Run(folder).load()[0].decision
     assert stored.outside is not None
-    assert not stored.outside.known  # the encoder had not been trained yet
+    assert not stored.outside.fitted  # the encoder had not been trained yet
 
 
 def test_without_training_data_it_says_so(data: str) -> None:

@@ -160,7 +160,7 @@ def test_the_same_encoder_learns_from_names(tmp_path: Path, bert: str) -> None:
 def test_a_recipe_without_names_is_refused(frozen: Recipe, tmp_path: Path) -> None:
     path = next(tmp_path.glob("named.toml"))
     path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("names")))
-    with pytest.raises(ConfigError, match=r"\[names\] is missing: .*Named reads the names of classes; say source"):
+    with pytest.raises(ConfigError, match=r"\[names\] is missing: .*Named reads the names of classes; add source"):
         load_recipe(str(path))
 
 

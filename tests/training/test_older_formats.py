@@ -86,7 +86,7 @@ def predicted(folder: Path, data: str) -> list[int]:
     episodes = GreedySampler(pool, way=3, shot=2, query=2).draw(8)
     [candidate] = select([run_source(str(folder), pool)], [], [], [], {})
     assert candidate.decision.outside is not None
-    assert candidate.decision.outside.known
+    assert candidate.decision.outside.fitted
     [tags] = tag_alike([candidate.predictor], EncodedPool.encode(candidate.encoder, pool), episodes)
     found: list[int] = tags.predicted.tolist()
     return found
@@ -102,7 +102,7 @@ def test_options_and_weights_of_the_decision_are_found_in_the_method(recipe: str
     assert found.method.options.keys().isdisjoint({"path", "tau", "outside_weight", "transitions"})
     assert learner.decision.path is not None
     assert learner.decision.path.tau == 0.5
-    assert learner.decision.path.known
+    assert learner.decision.path.fitted
     state = learner.state_dict()
     assert state.keys() == today.keys()
     assert all(torch.equal(state[name], today[name]) or name.startswith("decision.outside.") for name in state)

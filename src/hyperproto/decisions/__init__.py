@@ -50,7 +50,7 @@ class Decision(nn.Module):
     @property
     def missing(self) -> str | None:
         """Name of a required option that only `read_labels` can fill in; None if nothing is missing."""
-        return None if self.path is None or self.path.known else "transitions"
+        return None if self.path is None or self.path.fitted else "transitions"
 
     def read_labels(self, pool: Pool) -> None:
         """Estimate the transitions between labels from the labels of training data."""
@@ -59,9 +59,9 @@ class Decision(nn.Module):
 
     def decide(self, logits: Tensor, task: Task) -> Tensor:
         """Predict a label for each query, (B, Q): by argmax, or on the best path through its sentence."""
-        if self.outside is not None and self.outside.known:
+        if self.outside is not None and self.outside.fitted:
             logits = self.outside.added_to(logits, task.query)
-        if self.path is None or not self.path.known or task.way == 1:
+        if self.path is None or not self.path.fitted or task.way == 1:
             return logits.argmax(-1)
         return self.path.best(logits, task.query_offsets)
 

@@ -27,7 +27,7 @@ class Outside(nn.Module):
         self.register_buffer("offset", torch.tensor(float("nan")))
 
     @property
-    def known(self) -> bool:
+    def fitted(self) -> bool:
         """Whether the discriminant is fitted."""
         return not bool(self.offset.isnan())
 

@@ -36,7 +36,7 @@ class Path(nn.Module):
         self.register_buffer("transitions", torch.tensor(values, dtype=torch.float64))
 
     @property
-    def known(self) -> bool:
+    def fitted(self) -> bool:
         """Whether the transitions were given or counted."""
         return not bool(self.transitions.isnan().any())
 

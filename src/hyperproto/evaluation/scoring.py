@@ -68,12 +68,12 @@ class EvidenceChoice:
         return "+".join([*words, *([self.rows] if self.rows else [])]) or "nothing"
 
     def settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
-        """Return what a result records; `drawn` are the numbers of unlabelled items, recorded where these are used."""
-        said: dict[str, Any] = {} if self == EvidenceChoice() else {"knows": str(self)}
-        return said | (drawn if self.rows == "unlabelled" else {})
+        """Return the settings that a result records; `drawn` holds the numbers of unlabelled items."""
+        chosen: dict[str, Any] = {} if self == EvidenceChoice() else {"knows": str(self)}
+        return chosen | (drawn if self.rows == "unlabelled" else {})
 
     def serves(self, method: Method) -> bool:
-        """Return whether a method can use all of it."""
+        """Return whether a method can use all of this evidence."""
         needed = ({"names"} if self.names == "prior" else set()) | ({"unlabelled"} if self.rows else set())
         return needed <= method.uses_evidence and (self.names != "example" or method.reads == "vectors")
 
@@ -386,7 +386,7 @@ def _blocks(episodes: Sequence[Episode], units: Units) -> Iterator[Sequence[Epis
 
 
 def _task(predictor: Predictor, encoded: EncodedPool, episodes: Sequence[Episode]) -> Task:
-    """Gather the vectors of a block and transform them, without a copy of the whole matrix; or refer to items."""
+    """Build the task of a block of episodes: its transformed vectors, or the items for a method that reads items."""
     if predictor.method.reads == "items":
         items = TaskItems.of(predictor.features, encoded.pool, episodes)
         return predictor.named(gather_task(encoded.units, episodes, items))

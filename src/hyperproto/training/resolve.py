@@ -130,7 +130,7 @@ def _method_problems(raw: dict[str, Any]) -> list[str]:
         known = " or ".join(map(repr, method.transforms))
         problems.append(f"transform = {raw['transform']!r}: {name} is defined with {known}")
     if method.needs_names and raw.get("names") is None:
-        problems.append(f'[names] is missing: {name} reads the names of classes; say source = "labels", for example')
+        problems.append(f'[names] is missing: {name} reads the names of classes; add source = "labels", for example')
     shot = shape.get("shot")
     if method.needs_support and 0 in (shot if isinstance(shot, list) else [shot]):
         problems.append(f"episodes.shot = {shot}: {name} trains on the support; draw at least 1")

@@ -76,7 +76,7 @@ class TaskSource(ABC):
 
 
 class SampledTasks(TaskSource):
-    """Tasks of the section that a recipe has: `[episodes]`, `[batches]` or `[pairs]`."""
+    """Training tasks drawn as section `[episodes]`, `[batches]` or `[pairs]` of a recipe describes."""
 
     def __init__(self, recipe: Recipe, pool: Pool, learner: Learner, progress: Progress | None = None) -> None:
         super().__init__(recipe, pool, learner, progress)
@@ -110,7 +110,7 @@ def training_pool(recipe: Recipe, progress: Progress | None = None) -> Pool:
 
 
 class UnlabelledItems:
-    """Items of section `[unlabelled]`: those of a step follow from pool, seed and step; none comes twice in a step."""
+    """Items of section `[unlabelled]`, drawn anew for each step without replacement, from seed and step alone."""
 
     def __init__(self, pool: Pool, config: Unlabelled, seed: int) -> None:
         if pool.many_units:
