@@ -35,7 +35,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_regions_episodes_and_estimators_need_no_torch() -> None:
     code = (
         "import sys; from hyperproto import HypersphereClassifier, EpisodeSampler, Pool;"
-        "import hyperproto.regions, hyperproto.recipes, hyperproto.data.glyphs; print('torch' in sys.modules)"
+        "import hyperproto.heads, hyperproto.regions, hyperproto.recipes, hyperproto.data.glyphs;"
+        "print('torch' in sys.modules)"
     )
     assert python(code).strip() == "False"
 
@@ -94,6 +95,7 @@ def test_every_public_name_is_there() -> None:
         "episodes",
         "estimators",
         "evaluation",
+        "heads",
         "methods",
         "recipes",
         "regions",
