@@ -208,7 +208,7 @@ def os_problem(error: OSError, name: str | None = None) -> str:
 
 
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # names that a shell gives to <(command)
-KINDS = {
+SPECIAL_FILES = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
@@ -240,8 +240,8 @@ def open_file(
     name = os.fspath(path)
     try:
         kind = stat.S_IFMT(Path(name).stat().st_mode)
-        if kind in KINDS and not (pipes and name.startswith(DESCRIPTORS)):
-            raise error(f"{name}: {KINDS[kind]}, not a file; copy what it gives into a file, and name that")
+        if kind in SPECIAL_FILES and not (pipes and name.startswith(DESCRIPTORS)):
+            raise error(f"{name}: {SPECIAL_FILES[kind]}, not a file; copy what it gives into a file, and name that")
         return Path(name).open("rb")
     except FileNotFoundError as found:
         raise error(f"{name}: no such file; {missing}" if missing else os_problem(found, name)) from None

@@ -1,4 +1,4 @@
-"""What the command line can do, as typed functions with the same words that print nothing.
+"""Typed functions for everything that the command line does, with the same words; they print nothing.
 
     train(recipe) -> Run                            compare(data, run | encoder, ...) -> Comparison
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]

@@ -56,7 +56,7 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Take the options that come before a command; `main` has already acted on `--debug`."""
+    """Accept the options before a command; `main` handles `--debug`."""
 
 
 @recipes_app.command("list")
@@ -64,7 +64,7 @@ def recipes_list(
     data: Annotated[str | None, typer.Option(help="Only those that train on this data set.")] = None,
     method: Annotated[str | None, typer.Option(help="Only those with this method.")] = None,
     cost: Annotated[
-        str | None, typer.Option(help="cpu, gpu, or at most so many minutes of CPU, stages before included.")
+        str | None, typer.Option(help="cpu, gpu, or the largest number of CPU minutes, all stages included.")
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -74,7 +74,7 @@ def recipes_list(
 
 @recipes_app.command("show")
 def recipes_show(recipe: str, override: Overrides = None, trust: Trust = None, json_file: JsonFile = None) -> None:
-    """Print a recipe, complete, with its cost, the number it should reach and the published one; it is TOML."""
+    """Print a complete recipe as TOML, with its cost, the expected and the published result."""
     from hyperproto.reports.run_page import recipe_text
     from hyperproto.training import load_recipe
 
@@ -99,7 +99,7 @@ def data_list(json_file: JsonFile = None) -> None:
 
 @data_app.command("check")
 def data_check(spec: str, json_file: JsonFile = None) -> None:
-    """Open every split of a data set and count what is in it."""
+    """Open every split of a data set and count its classes and items."""
     with progress_bar("check") as progress:
         rows = hyperproto.check_data(spec, progress)
     show_rows(rows, json_file)
@@ -115,7 +115,7 @@ def data_get(
         ),
     ] = None,
 ) -> None:
-    """Download a data set from its official place, checked; a download that was cut goes on where it stopped."""
+    """Download a data set from its official site and verify it; an interrupted download is resumed."""
     from hyperproto.data.get import get, spec
 
     with progress_bar(name) as bar:
@@ -129,7 +129,7 @@ def data_get(
 @with_options(DistantOptions)
 def data_distant(
     sentences: Annotated[Path, typer.Argument(help="JSON lines: tokens, and entities with id, start and end.")],
-    triples: Annotated[Path, typer.Argument(help="Lines of head, relation and tail, parted by tabs.")],
+    triples: Annotated[Path, typer.Argument(help="Lines of head, relation and tail, separated by tabs.")],
     out: Annotated[Path, typer.Option(help="File to write, in FewRel's format.")],
     json_file: JsonFile = None,
     **settings: Unpack[DistantOptions],

@@ -81,7 +81,7 @@ def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
 
 
 def _value(name: str, option: Option, values: dict[str, Any]) -> Any:
-    """Take an option, or what was given under its former name, out of the values of a command line."""
+    """Remove an option, or its former name, from the values of a command line and return its value in Python."""
     value = values.pop(name)
     former = None if option.formerly is None else values.pop(option.formerly)
     if former:

@@ -50,7 +50,7 @@ Format = Annotated[
 @app.command()
 def fit(
     examples: Annotated[str, typer.Argument(help="A table, - for standard input, or a folder of images by class.")],
-    out: Annotated[Path, typer.Option(help="Folder for the model; one that is there is replaced.", file_okay=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the model; an existing one is replaced.", file_okay=False)],
     text: Column = None,
     label: Label = "label",
     encoder: Annotated[
@@ -58,14 +58,15 @@ def fit(
         typer.Option(help="minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors."),
     ] = None,
     coverage: Annotated[
-        float | None, typer.Option(help="Share of genuine items that must pass, such as 0.95; the rest: none of these.")
+        float | None,
+        typer.Option(help="Share of items of the classes to accept, such as 0.95; the others are none of these."),
     ] = None,
     region: Annotated[str | None, typer.Option(help="sphere, point, cone or gaussian.")] = None,
     fit_mode: Annotated[str | None, typer.Option(help="bayes, unbiased, paper or point.")] = None,
     feature_transform: Annotated[str | None, typer.Option(help="unit, center-unit or none.")] = None,
-    reject_label: Annotated[str | None, typer.Option(help="What none of these is called.")] = None,
+    reject_label: Annotated[str | None, typer.Option(help="Label of rejected items, none of these.")] = None,
     unlabelled: Annotated[
-        str | None, typer.Option(help="More items, without a label: a table, or images. Learned from, not stored.")
+        str | None, typer.Option(help="More items, without a label: a table, or images. Used by the fit, not stored.")
     ] = None,
     descriptions: Annotated[
         str | None,
@@ -103,7 +104,7 @@ def predict(
         ),
     ] = None,
     form: Format = None,
-    batch: Annotated[int, typer.Option(min=1, help="Rows answered at once; 1 to answer each as it comes.")] = 64,
+    batch: Annotated[int, typer.Option(min=1, help="Rows labelled at once; 1 labels each row on arrival.")] = 64,
     on_error: Annotated[
         str,
         typer.Option(
@@ -119,7 +120,7 @@ def predict(
     ] = False,
     trust: Trust = None,
 ) -> None:
-    """Label rows of any number, as they come: the same rows come out, with a label and its probability."""
+    """Label the rows of a table of any size: write the same rows with a label and its probability."""
     done = hyperproto.predict(
         model,
         source,
@@ -143,7 +144,7 @@ def add(
     text: Column = None,
     label: Label = "label",
     new_classes: Annotated[
-        bool, typer.Option("--new-classes", help="Take labels that the model does not know.")
+        bool, typer.Option("--new-classes", help="Accept labels that are not among the classes of the model.")
     ] = False,
     form: Format = None,
     trust: Trust = None,
