@@ -4,7 +4,7 @@ Selection.candidates(pool) -> Candidates      Tasks.open() -> pool, lists of epi
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -106,14 +106,11 @@ def select(
     error. `names_of` is the source of class names, where these are evidence.
     """
     wanted = [(source, name) for source in sources for name in methods or [source.own_method]]
-    names = list(dict.fromkeys(name for _, name in wanted))
-    check_choices(names, fits, transforms, options)
+    if fits or transforms or options:
+        check_choices(list(dict.fromkeys(name for _, name in wanted)), fits, transforms, options)
     candidates: list[Candidate] = []
     for source, name in wanted:
-        cls: type[Method] = METHODS.get(name)
-        own_fits: Sequence[str | None] = [fit for fit in fits if fit in cls.fits] or [None]
-        own_transforms: Sequence[str | None] = [each for each in transforms if each in transforms_of(cls)] or [None]
-        for fit, transform in product(own_fits, own_transforms):
+        for fit, transform in _supported(name, fits, transforms):
             made = make_candidate(source, name, fit, transform, options)
             if len(sources) > 1:
                 made = replace(made, label=f"{source.label} {made.label}")
@@ -129,6 +126,16 @@ def select(
                 "method of vectors takes names as an example (--evidence example)"
             )
     return _with_readings(candidates)
+
+
+def _supported(name: str, fits: Sequence[str], transforms: Sequence[str]) -> Iterable[tuple[str | None, str | None]]:
+    """Return the pairs of fit and transform that a method supports; None stands for its default."""
+    if not fits and not transforms:
+        return [(None, None)]
+    cls: type[Method] = METHODS.get(name)
+    own_fits: Sequence[str | None] = [fit for fit in fits if fit in cls.fits]
+    own_transforms: Sequence[str | None] = [each for each in transforms if each in transforms_of(cls)]
+    return product(own_fits or [None], own_transforms or [None])
 
 
 def _with_readings(candidates: list[Candidate]) -> list[Candidate]:
