@@ -36,8 +36,8 @@ def test_columns_may_have_other_names_and_labels_be_numbers(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("text,intent\na,b\n", "", r"no column 'label'.*; name it with label=COLUMN behind the file's name"),
-        ("text,label\na,b\n", ",split=part", r"no column 'part'.*; name it with split=COLUMN behind the file's name"),
+        ("text,intent\na,b\n", "", r"no column 'label'.*; name it with label=COLUMN after the file's name"),
+        ("text,label\na,b\n", ",split=part", r"no column 'part'.*; name it with split=COLUMN after the file's name"),
         ("text,label\n ,b\n", "", r"own\.csv, line 2: no text in column 'text'; remove the row"),
         ("text,label\n", "", "no rows below the header"),
         ("", "", "is empty; its first line must name the columns"),

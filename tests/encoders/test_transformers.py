@@ -257,8 +257,8 @@ def test_an_empty_text_has_a_vector(bert: str, roberta: str) -> None:
         encoder = SentenceTransformer(model=model)
         found = vectors(encoder, ["", "the king of london"])
         assert found.isfinite().all()
-        torch.testing.assert_close(found[0], by_hand(encoder.model, [*encoder.before, *encoder.behind]).mean(0))
-    encoder.before, encoder.behind = [], []  # as GPT-2 has it
+        torch.testing.assert_close(found[0], by_hand(encoder.model, [*encoder.before, *encoder.after]).mean(0))
+    encoder.before, encoder.after = [], []  # as GPT-2 has it
     assert vectors(encoder, ["", "the king of london"]).isfinite().all()
 
 

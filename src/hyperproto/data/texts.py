@@ -34,9 +34,9 @@ def _read(argument: str) -> dict[str, LabelledTexts]:
     parts: dict[str, LabelledTexts] = {}
     with open_table(str(Path(path).expanduser()), option=None) as table:
         for key in ("text", "label"):
-            table.check_column(columns[key], f"{key}=COLUMN behind the file's name")
+            table.check_column(columns[key], f"{key}=COLUMN after the file's name")
         if columns["split"] != OPTIONS["split"]:  # named by the user
-            table.check_column(columns["split"], "split=COLUMN behind the file's name")
+            table.check_column(columns["split"], "split=COLUMN after the file's name")
         for line, row in table.rows:
             text, label, split = (row.get(columns[key]) for key in OPTIONS)
             if not isinstance(text, str) or not text.strip():

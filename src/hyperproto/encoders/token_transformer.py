@@ -61,7 +61,7 @@ class TokenTransformer(TransformerEncoder):
         unknown = self.tokenizer.unk_token_id
         texts = [[f" {word}" for word in words] for words in items]  # some tokenizers need the space to begin a word
         spelling = spell(self.tokenizer, texts, nothing=self.fill if unknown is None else int(unknown))
-        windows = word_windows(spelling, self.room, self.before, self.behind, self.fill)
+        windows = word_windows(spelling, self.room, self.before, self.after, self.fill)
         arrays = {name: value for name, value in vars(windows).items() if name != "pieces"}
         return {**arrays, "pieces": windows.pieces.flat, "offsets": windows.pieces.offsets}
 

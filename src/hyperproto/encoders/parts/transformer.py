@@ -51,14 +51,14 @@ class TransformerEncoder(Encoder):
         self.folder = folder = str(reading.folder)
         self.tokenizer = load_tokenizer(folder)
         self.model = load_model(folder, pooler)
-        self.before, self.behind = _special_pieces(self.tokenizer)
+        self.before, self.after = _special_pieces(self.tokenizer)
         self.fill = 0 if self.tokenizer.pad_token_id is None else int(self.tokenizer.pad_token_id)
         self.feature_shape = (int(self.model.config.hidden_size),)
         self.longest = _positions(self.model, self.tokenizer, reading.max_length)
         if max_length == "auto":
             max_length = _own_length(self.model, reading.max_length, self.longest)
         self.max_length = max_length
-        longest, shortest = self.longest, len(self.before + self.behind) + NARROWEST
+        longest, shortest = self.longest, len(self.before + self.after) + NARROWEST
         if max_length > longest:
             raise ConfigError(
                 f"{self.name}: max_length {max_length} is more word pieces than {model} can read; use at most {longest}"
@@ -70,7 +70,7 @@ class TransformerEncoder(Encoder):
     @property
     def room(self) -> int:
         """Largest number of tokens of the text itself, without special tokens."""
-        return self.max_length - len(self.before) - len(self.behind)
+        return self.max_length - len(self.before) - len(self.after)
 
     def pooler_weights(self) -> tuple[Tensor, Tensor] | None:
         """Return weight (D, D) and bias (D,) of the checkpoint's pooler, or None; also if this encoder ignores it."""
@@ -84,7 +84,7 @@ class TransformerEncoder(Encoder):
     def read_texts(self, texts: Sequence[str]) -> Tensor:
         """Encode plain texts, without markers, by `text_vectors`; long texts are cut at their ends."""
         found = [text.ids[: self.room] for text in tokenised(self.tokenizer, list(texts))]
-        pieces = Ragged.of([*self.before, *row, *self.behind] or [self.fill] for row in found)
+        pieces = Ragged.of([*self.before, *row, *self.after] or [self.fill] for row in found)
         batch = {
             "pieces": pieces.padded(np.arange(len(pieces)), self.fill),
             "lengths": torch.from_numpy(pieces.lengths),
@@ -236,7 +236,7 @@ class TextTransformer(TransformerEncoder):
             bounds[n] = np.searchsorted(kept, bounds[n])
             lost[n] = len(rows[n]) - len(kept)
             rows[n] = [rows[n][place] for place in kept]
-        pieces = Ragged.of([*self.before, *row, *self.behind] or [self.fill] for row in rows)
+        pieces = Ragged.of([*self.before, *row, *self.after] or [self.fill] for row in rows)
         return {
             "pieces": pieces.flat,
             "offsets": pieces.offsets,
@@ -268,13 +268,13 @@ class TextTransformer(TransformerEncoder):
         Texts were cut by `prepare`. The key `second` (n,) is the start of the second text, for models with token types.
         """
         between = _pieces_between(self.tokenizer)
-        ends = len(self.before), len(self.behind)
+        ends = len(self.before), len(self.after)
         self._check_pairs(prepared, len(between))
         rows, begins = [], []
         for pair in zip(first.tolist(), second.tolist(), strict=True):
             a, b = (prepared.pieces.row(n)[ends[0] : len(prepared.pieces.row(n)) - ends[1]].tolist() for n in pair)
             begins.append(len(self.before) + len(a) + len(between))
-            rows.append([*self.before, *a, *between, *b, *self.behind])
+            rows.append([*self.before, *a, *between, *b, *self.after])
         pieces = Ragged.of(rows)
         return {
             "pieces": pieces.padded(np.arange(len(rows)), self.fill),
@@ -285,7 +285,7 @@ class TextTransformer(TransformerEncoder):
 
     def _check_pairs(self, prepared: Tokens, between: int) -> None:
         """Raise a ConfigError if a pair of the two longest texts exceeds the limit of the model."""
-        own = len(self.before) + len(self.behind)
+        own = len(self.before) + len(self.after)
         longest = int(prepared.pieces.lengths.max(initial=0))
         if 2 * longest - own + between > self.longest:
             most = (self.longest + own - between) // 2
