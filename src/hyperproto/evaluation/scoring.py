@@ -108,11 +108,12 @@ class Predictor(nn.Module):
         evidence: EvidenceChoice | None = None,
     ) -> Self:
         """Combine parts on the encoder's device; `center` is the mean of the training data, for center-unit."""
-        after = FeatureTransform(transform, encoder.feature_shape).to(encoder.device)
+        device = encoder.device
+        after = FeatureTransform(transform, encoder.feature_shape).to(device)
         if center is not None:
             after.set_center(center)
         decision = make_decision(method, {}) if decision is None else decision
-        made = cls(Features(encoder, after), method.to(encoder.device), decision.to(encoder.device), names)
+        made = cls(Features(encoder, after), method.to(device), decision.to(device), names)
         made.evidence = EvidenceChoice() if evidence is None else evidence
         return made
 

@@ -149,7 +149,8 @@ def _read(path: Path, encoder: Encoder) -> Units | None:
     arrays = read_arrays(path, ("x", "offsets", "mask"))
     if arrays is None:
         return None
-    x, mask = (torch.from_numpy(arrays[name]).to(encoder.device) for name in ("x", "mask"))
+    device = encoder.device
+    x, mask = (torch.from_numpy(arrays[name]).to(device) for name in ("x", "mask"))
     if not is_finite(x):
         return None
     return Units(x, arrays["offsets"], mask if mask.ndim == 2 else None)
