@@ -13,7 +13,7 @@ from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExam
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
-from hyperproto.estimators.storage import read_kind
+from hyperproto.estimators.storage import read_kind as _read_kind
 from hyperproto.estimators.tagger import EntityTagger
 from hyperproto.estimators.text import FewShotTextClassifier, TextEncoder
 from hyperproto.registry import Trust
@@ -24,6 +24,7 @@ __all__ = [
     "Diagnosis",
     "EntityTagger",
     "Expected",
+    "FewShotClassifier",
     "FewShotImageClassifier",
     "FewShotTextClassifier",
     "HypersphereClassifier",
@@ -49,7 +50,7 @@ def load_classifier(
     classes: dict[str, type[FewShotClassifier]] = {
         cls.__name__: cls for cls in (FewShotTextClassifier, FewShotImageClassifier)
     }
-    name = read_kind(Path(folder))
+    name = _read_kind(Path(folder))
     if name == HypersphereClassifier.__name__:
         return HypersphereClassifier.load(folder)
     if name not in classes:
