@@ -98,5 +98,5 @@ def test_weights_that_have_to_be_learned_first_are_refused(files: list[Path], mo
             super().__init__(channels=channels, size=size)
 
     monkeypatch.setattr(ENCODERS, "_entries", {**ENCODERS._entries, "random": Random})
-    with pytest.raises(ConfigError, match=r"encoder 'random' has to be trained before .* take one that is ready-made"):
+    with pytest.raises(ConfigError, match=r"encoder 'random' has to be trained first; use a pretrained one"):
         encoder(model="random").transform(files)

@@ -254,7 +254,7 @@ class Snapshot:
         found = support_temperature(self.left_out, self.region, self.form, *prior)
         if not self._rows_matter:
             return found
-        other = self._unchanged_confidence()
+        other = unchanged_confidence(self)
         return float(found ** (1 - UNLABELLED_STEP) * other**UNLABELLED_STEP)
 
     @property
@@ -267,20 +267,6 @@ class Snapshot:
         """Prepared unlabelled rows."""
         rows: Floats | None = self.form.options.get("evidence", NO_EVIDENCE).unlabelled
         return rows
-
-    def _unchanged_confidence(self) -> float:
-        """Return the temperature at which unlabelled rows leave the mean confidence on themselves unchanged."""
-        form = ClosedForm(self.plain_form.region, self.plain_form.mode, self.plain_form.options)
-        names = self.evidence.names
-        names_only = NO_EVIDENCE if names is None else Evidence(names, self.evidence.named)
-        without = replace(self, evidence=names_only, plain_form=form, _casts={})
-        rows, region = cast(Floats, self._unlabelled), cast(Any, self.region)
-        _, weight = inlier_rows(rows, self.stats, region.whiten)
-        rows = rows if weight is None else rows[weight > 0]
-        every = np.arange(len(rows))
-        rows = rows[evenly_spaced(every, len(self.classes), lambda: np.argsort(projection(rows), kind="stable"))]
-        before, now = (model.measure(rows).astype(np.float64) for model in (without, self))
-        return matched_temperature(now, mean_confidence(before, without._fitted_temperature))
 
     @cached_property
     def scale(self) -> Doubles:
@@ -419,16 +405,35 @@ class Snapshot:
         """Return a linear form in the precision of the rows, made once."""
         found = self._casts.get((name, dtype))
         if found is None:
-            form: LinearForm = getattr(self, name)
-            parts: dict[str, Any] = {}
-            for key, part in vars(form).items():
-                if part is None or isinstance(part, bool):
-                    parts[key] = part
-                else:
-                    whitened = isinstance(part, Whitening)
-                    parts[key] = part.astype(dtype) if whitened else np.ascontiguousarray(part, dtype=dtype)
-            found = self._casts[name, dtype] = LinearForm(**parts)
+            found = self._casts[name, dtype] = cast_form(getattr(self, name), dtype)
         return found
+
+
+def unchanged_confidence(model: Snapshot) -> float:
+    """Return the temperature at which unlabelled rows leave the mean confidence on themselves unchanged."""
+    form, names = model.plain_form, model.evidence.names
+    form = ClosedForm(form.region, form.mode, form.options)
+    names_only = NO_EVIDENCE if names is None else Evidence(names, model.evidence.named)
+    without = replace(model, evidence=names_only, plain_form=form, _casts={})
+    rows, region = cast(Floats, model._unlabelled), cast(Any, model.region)
+    _, weight = inlier_rows(rows, model.stats, region.whiten)
+    rows = rows if weight is None else rows[weight > 0]
+    every = np.arange(len(rows))
+    rows = rows[evenly_spaced(every, len(model.classes), lambda: np.argsort(projection(rows), kind="stable"))]
+    before, now = (each.measure(rows).astype(np.float64) for each in (without, model))
+    return matched_temperature(now, mean_confidence(before, without._fitted_temperature))
+
+
+def cast_form(form: LinearForm, dtype: np.dtype[Any]) -> LinearForm:
+    """Return a linear form in another precision."""
+    parts: dict[str, Any] = {}
+    for name, part in vars(form).items():
+        if part is None or isinstance(part, bool):
+            parts[name] = part
+        else:
+            whitening = isinstance(part, Whitening)
+            parts[name] = part.astype(dtype) if whitening else np.ascontiguousarray(part, dtype=dtype)
+    return LinearForm(**parts)
 
 
 def blocks(n_rows: int, way: int) -> list[slice]:

@@ -197,7 +197,10 @@ class State:
             present, codes = np.unique(codes[there], return_inverse=True)
             X, weights, labels = X[there], weights[there], [labels[i] for i in present]
         with self.lock:
-            unlabelled = None if batch.unlabelled is None else self._unlabelled_without(self._as_kept(batch.unlabelled))
+            unlabelled = batch.unlabelled
+            if unlabelled is not None:
+                self._check_stored(unlabelled)
+                unlabelled = rows_without(self.unlabelled.view, self._as_kept(unlabelled))
             if labels:
                 self._forget_examples(self._as_kept(X), labels, codes, weights)
             if unlabelled is not None:
@@ -341,24 +344,13 @@ class State:
             raise DataError(f"there is no class {label!r} to take from; known: {known}")
 
     def _check_unlabelled(self, rows: Floats) -> None:
-        """Refuse unlabelled rows if earlier ones are not stored, or if they are too large."""
-        if len(rows) and self.summary is not None:
-            raise DataError(NO_ROWS_STORED)
+        self._check_stored(rows)
         if not self.unit:
             check_range(rows, name="unlabelled")
 
-    def _unlabelled_without(self, rows: Floats) -> Floats:
-        """Return the unlabelled rows except these; each must be one of them."""
+    def _check_stored(self, rows: Floats) -> None:
         if len(rows) and self.summary is not None:
             raise DataError(NO_ROWS_STORED)
-        kept, left = self.unlabelled.view, np.ones(self.unlabelled.size, dtype=bool)
-        index = RowIndex(kept)
-        for number, row in enumerate(rows):
-            place = next(index.find(row, left), None)
-            if place is None:
-                raise DataError(f"unlabelled row {number} is not among the unlabelled rows; nothing was forgotten")
-            left[place] = False
-        return kept[left]
 
     def _as_kept(self, X: Floats) -> Floats:
         return unit_rows(X) if self.unit else X
@@ -445,3 +437,14 @@ class State:
 
             state = converted(state)
         vars(self).update({**state, "lock": RLock(), "snapshot": None, "checked": None})
+
+
+def rows_without(kept: Floats, rows: Floats) -> Floats:
+    """Return the unlabelled rows `kept` except `rows`; each must be one of them."""
+    left, index = np.ones(len(kept), dtype=bool), RowIndex(kept)
+    for number, row in enumerate(rows):
+        place = next(index.find(row, left), None)
+        if place is None:
+            raise DataError(f"unlabelled row {number} is not among the unlabelled rows; nothing was forgotten")
+        left[place] = False
+    return kept[left]
