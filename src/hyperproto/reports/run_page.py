@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hyperproto.methods.stored import watched_classes
 from hyperproto.recipes import Paper, Recipe, builtin_tables, parse, read_table, table_name
 from hyperproto.reports.page import Page
-from hyperproto.training import Run
-from hyperproto.training.run import validated
+
+if TYPE_CHECKING:
+    from hyperproto.training import Run
 
 HEAD = ("name", "description", "cost", "expected")
 NO_LOSS = {"step", "ci95", "precision", "recall", "radii", "radius_spread"}  # of what a run logs, beside its metric
@@ -61,9 +59,13 @@ def _line(key: str, value: Any) -> str:
     return f"{key} = {json.dumps(value, ensure_ascii=False)}"  # of what a recipe holds, JSON and TOML write all alike
 
 
-def write_run_page(run: Run, recipe: Recipe, command: str) -> None:
+def write_run_page(run: "Run", recipe: Recipe, command: str) -> None:
     """Write report.html into the run's folder; `command` is the complete command line, its `-o` included."""
+    import numpy as np
+
+    from hyperproto.methods.stored import watched_classes
     from hyperproto.reports import pictures
+    from hyperproto.training.run import validated
 
     config, metrics = run.read_config(), run.read_metrics()
     metric, validations = validated(metrics)
