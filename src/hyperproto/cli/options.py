@@ -58,7 +58,7 @@ def with_options(declaration: type) -> Callable[[Callable[..., None]], Callable[
             info = typer.Option(*flags, help=option.help, metavar=option.metavar, min=option.least)
             shown.append(_keyword(name, option.default, Annotated[typed, info]))
             if option.formerly is not None:
-                info = typer.Option(f"--{option.formerly}", hidden=True)
+                info = typer.Option(f"--{option.formerly}", hidden=True, min=option.least)
                 hidden.append(_keyword(option.formerly, None, Annotated[typed | None, info]))
 
         def command(**values: Any) -> None:
