@@ -330,7 +330,8 @@ def test_report_a_table_with_a_run(tmp_path: Path) -> None:
     [ours] = content["rows"][0]["ours"]
     assert (ours["recipe"], ours["note"]) == (None, "4 filters")
     assert [result["label"] for result in ours["results"]] == [
-        "protonet point none",
+        "as in the paper: protonet point none",
+        "Bayes fit: hyperproto bayes none",
         "cosine point none",
         "simpleshot point center-unit",
     ]

@@ -69,7 +69,7 @@ def test_intra_style_splits_have_coarse_types_and_texts_of_their_own(tmp_path: P
 
 
 def test_what_is_missing_or_wrong(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"fewnerd: no intra/train\.txt, .*=intra-style makes a stand-in"):
+    with pytest.raises(DataError, match=r"fewnerd: no intra/train\.txt, .*=intra-style makes a substitute"):
         open_pool(f"fewnerd:{put(tmp_path, {'inter/dev.txt': DEV})},setting=intra", "train")
     with pytest.raises(ConfigError, match=r"no setting 'inner'; did you mean 'inter'\?"):
         open_pool(f"fewnerd:{tmp_path},setting=inner", "train")
