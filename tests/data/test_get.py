@@ -422,8 +422,8 @@ def test_a_file_without_a_checksum_says_so(site: Site, tmp_path: Path, monkeypat
     offer(monkeypatch, Download(site.url, "splits/list.txt", None))
     first, second = get.get("omniglot", tmp_path)[0], get.get("omniglot", tmp_path)[0]
     assert first.path == tmp_path / "splits" / "list.txt"
-    assert first.note == "downloaded; unchecked, as nobody publishes a checksum"
-    assert second.note == "already there; unchecked, as nobody publishes a checksum"
+    assert first.note == "downloaded; unchecked: no checksum is published"
+    assert second.note == "already there; unchecked: no checksum is published"
     assert first.checksum == second.checksum == site.checksum()
     assert len(site.asked) == 1
 

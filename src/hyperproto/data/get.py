@@ -31,7 +31,7 @@ class Download:
 
     url: str
     file: str  # where it goes, below the folder of the data set
-    checksum: str | None  # "sha256:..." or "md5:..."; None where nobody publishes one
+    checksum: str | None  # "sha256:..." or "md5:..."; None where none is published
     size: int = 0  # bytes; 0 if unknown
     unpacks: str = ""  # for a .tgz: the folder that it holds
 
@@ -117,7 +117,7 @@ class Fetched:
     note: str
 
     def words(self) -> str:
-        """Say in one line what is there, and what is known of it."""
+        """Return one line: the path, its checksum and how it got there."""
         return f"{self.path}: {self.note}" + (f" ({self.checksum})" if self.checksum else "")
 
 
@@ -155,11 +155,11 @@ def _get(download: Download, folder: Path, progress: Progress | None) -> Iterato
 
 
 def _check(path: Path, download: Download) -> Fetched:
-    """Look at a file that is already there. One that is not the published file is the user's: it is never replaced."""
+    """Compare a file that exists with the published checksum; a different file is refused, never replaced."""
     open_file(path).close()  # or say that it is none
     found = _checksum(path, download)
     if download.checksum is None:
-        return Fetched(path, found, "already there; unchecked, as nobody publishes a checksum")
+        return Fetched(path, found, "already there; unchecked: no checksum is published")
     if found != download.checksum:
         raise DataError(
             f"{path}: this file is not the published one (its checksum is {found}, it should be {download.checksum}); "
@@ -181,7 +181,7 @@ def _fetch(path: Path, download: Download, progress: Progress | None) -> Fetched
             "tell the authors of hyperproto"
         ) from None
     if download.checksum is None:
-        return Fetched(path, _checksum(path, download), "downloaded; unchecked, as nobody publishes a checksum")
+        return Fetched(path, _checksum(path, download), "downloaded; unchecked: no checksum is published")
     return Fetched(path, download.checksum, "downloaded, as published")
 
 
@@ -191,7 +191,7 @@ def _checksum(path: Path, download: Download) -> str:
 
 
 def _unpack(archive: Path, folder: Path, progress: Progress | None) -> None:
-    """Unpack a .tgz; `folder` appears last and at once, so what a kill left unfinished is done again."""
+    """Unpack a .tgz into a draft folder, then rename it to `folder`, so that a killed call starts again."""
     if not hasattr(tarfile, "data_filter"):
         raise DataError(f"{archive}: this Python cannot unpack safely; take 3.11.4 or newer, or unpack it by hand")
     draft = folder.with_name(f".{folder.name}.unpacking")
@@ -231,14 +231,14 @@ class Cut(Exception):  # noqa: N818 - it is not the user's error, and another tr
 
 @dataclass(frozen=True)
 class ResumingDownloader:
-    """The `downloader` that pooch calls for the file `target`; pooch then checks what it gets, and moves it there."""
+    """Resumable downloader for pooch, which then checks the file and moves it to `target`."""
 
     target: Path
     size: int = 0  # bytes, for the progress where a server does not say; 0 if unknown
     progress: Progress | None = None
 
     def __call__(self, url: str, output_file: str, pooch: object = None) -> None:
-        """Fetch `url` into `output_file`; whatever stops it, the bytes that have arrived stay for the next call."""
+        """Fetch `url` into `output_file`; after an interruption, the next call continues with the bytes received."""
         part = Part(self.target, url)
         failures, longest = 0, part.size
         while not part.is_whole:
@@ -273,7 +273,7 @@ class ResumingDownloader:
             raise Cut(f"{part.size:,} bytes where {part.total:,} were announced")
 
     def _check_length(self, part: "Part", length: int) -> None:
-        """Stop where more comes than can be right: it might never end."""
+        """Raise if more bytes arrive than the file can have."""
         if part.total and length > part.total:
             part.discard()
             raise Cut(f"more than the {part.total:,} bytes that were announced")
@@ -286,7 +286,7 @@ class ResumingDownloader:
 
 
 class Part:
-    """The bytes that have arrived, in `NAME.part`, and what they are the beginning of, in `NAME.part.json`."""
+    """Partial download: the bytes received (`NAME.part`) and the identity of their file (`NAME.part.json`)."""
 
     def __init__(self, target: Path, url: str) -> None:
         self.url = url
@@ -303,24 +303,24 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Bytes that are there."""
+        """Number of bytes received."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is missing: an earlier call was killed just before it handed the file over."""
+        """Return whether all bytes were received by a call that was killed before it moved the file."""
         return 0 < self.total == self.size
 
     @property
     def headers(self) -> dict[str, str]:
-        """What to send to get only the rest; without a validator nothing says that it is the rest of the same file."""
+        """Request headers for the remaining bytes; empty without a validator, which identifies the file."""
         if not self.size or not self.validator:
             return {}
         weak = self.validator.startswith("W/")  # not allowed in If-Range; `accept` compares it instead
         return {"Range": f"bytes={self.size}-"} | ({} if weak else {"If-Range": self.validator})
 
     def accept(self, response: requests.Response) -> None:
-        """Make ready for the body of `response`: go on, or start anew; raise where there is no body to be had."""
+        """Prepare for the body of `response`: continue, or start again; raise if the response has no usable body."""
         status = f"{response.status_code} {response.reason}"
         if response.status_code == requests.codes.partial_content:
             if not self._continues(response):
@@ -339,14 +339,14 @@ class Part:
             self._begin(response)
 
     def hand_over(self, output_file: str) -> None:
-        """Become `output_file`."""
+        """Move the bytes to `output_file`."""
         with self.path.open("ab") as file:
             os.fsync(file.fileno())
         self.path.replace(output_file)
         self._notes.unlink(missing_ok=True)
 
     def words(self) -> str:
-        """Say what is there and what to do."""
+        """Return how much was received, and what to do."""
         if not self.headers:
             return "nothing is left to go on from; check the network and run the command again"
         of = f" of {self.total:,}" if self.total else ""
@@ -368,14 +368,14 @@ class Part:
             file.write(json.dumps(notes).encode())
 
     def discard(self) -> None:
-        """Throw the bytes away."""
+        """Delete the bytes received."""
         self.path.unlink(missing_ok=True)
         self._notes.unlink(missing_ok=True)
         self.validator, self.total = "", 0
 
 
 def _are_notes(notes: Any) -> bool:
-    """Whether these are notes such as `Part` writes, not damaged ones."""
+    """Return whether `notes` have the form that `Part` writes; damaged ones do not."""
     if not isinstance(notes, dict) or not isinstance(notes.get("url"), str):
         return False
     validator, total = notes.get("validator"), notes.get("total")
@@ -383,7 +383,7 @@ def _are_notes(notes: Any) -> bool:
 
 
 def _length(response: requests.Response) -> int:
-    """Bytes that the server announces; 0 where it says nothing, or what is no number of bytes."""
+    """Return the Content-Length of a response; 0 if it is missing or not a number."""
     text = response.headers.get("Content-Length", "")
     return int(text) if text.isdecimal() and len(text) < 20 else 0
 

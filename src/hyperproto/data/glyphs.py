@@ -38,7 +38,7 @@ POSES = tuple(
     for height, width in ((1.0, 1.0), (0.87, 1.0), (0.75, 1.0), (1.0, 0.87), (1.0, 0.75))
 )
 ALIKE = 0.92  # two characters of a script are look-alikes from this correlation of blurred shapes on
-ALIKE_ABROAD = 0.88  # threshold for characters of different scripts, which were not designed to be told apart
+ALIKE_ABROAD = 0.88  # threshold for characters of different scripts, which were not designed to differ
 SOLID = 0.85  # a shape that fills at least this share of its bounding box is only a dot or a bar
 
 _LETTERS = {"Lu", "Ll", "Lo", "Nd"}  # no marks (M*), no modifiers (Lm), no symbols

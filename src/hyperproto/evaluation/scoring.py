@@ -32,7 +32,7 @@ SAMPLE_ITEMS = 5000  # training items whose units the O discriminant is fitted t
 
 @dataclass(frozen=True)
 class EvidenceChoice:
-    """Which evidence a method gets besides the support of an episode, and how it is used.
+    """Choice of evidence that a method gets besides the support of an episode, and how it is used.
 
     `names` are prior means of the method's own ("prior"), or one more example of each class ("example"), which any
     method can use. `rows` without a label are other items of the pool ("unlabelled") or the episode's own queries

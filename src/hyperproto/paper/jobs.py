@@ -34,7 +34,7 @@ from hyperproto.progress import Show
 from hyperproto.registry import trust, trusted_files
 
 EVERY = 0.5  # seconds between two reports of a worker
-USUAL, MOST = 2, 64  # workers: unless told otherwise, and at all
+USUAL, MOST = 2, 64  # default and largest number of workers
 
 
 def checked_workers(workers: int | None) -> int:
