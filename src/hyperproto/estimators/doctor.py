@@ -97,7 +97,7 @@ class Plane:
 
     @classmethod
     def of(cls, stats: FlatStatistics, numbers: NDArray[np.int64], classes: Indices) -> "Plane":
-        """Project on two principal axes of the means; missing axes are those of the examples."""
+        """Project on the first two principal axes of the class means, or of the examples if the means span fewer."""
         means = stats.mean[classes]
         middle = means.mean(axis=0)
         place = np.full(len(stats.count), -1)

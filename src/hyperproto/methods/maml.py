@@ -100,8 +100,10 @@ class BatchNorm(Function):
 
 
 class BatchNormGradient(Function):
-    """Gradients of batch norm: with <.> the mean of a channel, weight inverse (g - <g> - xhat <g xhat>) for x,
-    sum(g xhat) for weight and sum(g) for bias.
+    """Gradients of batch norm for input, weight and bias, as a function that can itself be differentiated.
+
+    For the input: weight * inverse * (g - <g> - xhat <g xhat>), with <.> the mean over a channel. For the weight:
+    sum(g xhat). For the bias: sum(g).
     """
 
     @staticmethod
