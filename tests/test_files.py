@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from hyperproto.files import (
     open_file,
     os_problem,
     parse_json,
+    read_arrays,
     read_bytes,
     read_json,
     sweep_drafts,
@@ -229,3 +231,10 @@ def test_a_limit_that_is_no_number(text: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HYPERPROTO_MAX_BYTES", text)
     with pytest.raises(ConfigError, match=r"HYPERPROTO_MAX_BYTES='.*': write a number of bytes, .* 4000000000 or 4G"):
         files.most_bytes()
+
+
+def test_an_entry_of_the_cache_that_is_not_an_array_is_damage(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", b"no array")
+    with pytest.warns(UserWarning, match=r"x\.npz: a damaged file of the cache \(x is not an array\); it is made again"):
+        assert read_arrays(tmp_path / "x.npz") is None

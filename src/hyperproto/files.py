@@ -146,7 +146,10 @@ def read_arrays(path: Path, names: Iterable[str] | None = None) -> "dict[str, ND
             damaged = arrays.zip.testzip()
             if damaged is not None:
                 raise ValueError(f"the checksum of {damaged} is wrong")
-            return {name: arrays[name] for name in (arrays.files if names is None else names)}
+            found = {name: arrays[name] for name in (arrays.files if names is None else names)}
+            if wrong := [name for name, array in found.items() if not isinstance(array, np.ndarray)]:
+                raise ValueError(f"{wrong[0]} is not an array")  # NumPy returns the bytes of an unknown entry
+            return found
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Exception as error:  # damage raises errors of any kind
