@@ -52,7 +52,7 @@ LIMITS = {  # largest allowed value of each row; lower one when the tree allows 
     "fit, changes": 12,
     "first predict, changes": 50,
     "evaluate again, files": 52,  # the goal is 42
-    "evaluate again, changes": 230,  # the goal is 150; opening a run takes half of them
+    "evaluate again, changes": 240,  # the goal is 150; 222 measured, opening a run takes half of them
 }
 REPOSITORY = Path(__file__).parents[1]
 CLASSIFIER = "classifier"  # stands for the four calls of `classifier_walks`
