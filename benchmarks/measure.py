@@ -25,7 +25,7 @@ class Measurement:
 
     @property
     def met(self) -> bool:
-        """Whether the ratio meets its target."""
+        """True if the ratio meets its target."""
         return self.ratio >= self.target if self.comparison == ">=" else self.ratio <= self.target
 
     def to_json(self) -> dict[str, Any]:

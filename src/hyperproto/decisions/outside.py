@@ -28,7 +28,7 @@ class Outside(nn.Module):
 
     @property
     def fitted(self) -> bool:
-        """Whether the discriminant is fitted."""
+        """True if the discriminant is fitted."""
         return not bool(self.offset.isnan())
 
     @torch.no_grad()

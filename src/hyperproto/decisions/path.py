@@ -37,7 +37,7 @@ class Path(nn.Module):
 
     @property
     def fitted(self) -> bool:
-        """Whether the transitions were given or counted."""
+        """True if the transitions were given or counted."""
         return not bool(self.transitions.isnan().any())
 
     def count(self, pool: Pool) -> None:

@@ -84,7 +84,7 @@ class Snapshot:
 
     @property
     def centered(self) -> bool:
-        """Whether the transform is "center-unit"."""
+        """True if the transform is "center-unit"."""
         return bool(self.parameters["feature_transform"] == "center-unit")
 
     @cached_property
@@ -259,7 +259,7 @@ class Snapshot:
 
     @property
     def _rows_matter(self) -> bool:
-        """Whether unlabelled rows enter the temperature: there are any, and no example can be left out."""
+        """True if unlabelled rows enter the temperature: there are any, and no example can be left out."""
         return self._unlabelled is not None and not self.left_out.has_siblings.any() and len(self.classes) > 1
 
     @property

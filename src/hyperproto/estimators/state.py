@@ -125,7 +125,7 @@ class State:
 
     @property
     def finite(self) -> bool:
-        """Whether all class means are finite, as they are if all rows are."""
+        """True if all class means are finite, as they are if all rows are."""
         return bool(np.isfinite(self.mean.view).all())
 
     def add(self, batch: Batch) -> None:

@@ -53,7 +53,7 @@ class RefinedForm(ClosedForm):
 
     @property
     def by_folds(self) -> bool:
-        """Whether leave-one-out needs new fits: always, since each example moves the whole head."""
+        """True if leave-one-out needs new fits: always, since each example moves the whole head."""
         return True
 
     def fit(self, stats: Statistics) -> Sphere:

@@ -59,7 +59,7 @@ class Request:
 
     @property
     def asks_anew(self) -> bool:
-        """Whether the request names something to measure, so that earlier numbers are not used."""
+        """True if the request names something to measure, so that earlier numbers are not used."""
         settings = (self.data, self.split, self.samples, self.shots, self.recipe, self.anchors)
         changed = bool(self.overrides) or any(given is not None for given in settings)
         return bool(self.runs) or (self.alone and changed)

@@ -39,7 +39,7 @@ class TableRun:
 
     @property
     def has_model(self) -> bool:
-        """Whether the run has a model, which the first validation writes."""
+        """True if the run has a model, which the first validation writes."""
         return Run(self.folder).model.exists()
 
     def label(self, seeds: list[int]) -> str:

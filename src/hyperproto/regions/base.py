@@ -72,7 +72,7 @@ class Region(ABC):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the measure is linear in x, up to a term that all classes share or one in ||x||^2."""
+        """True if the measure is linear in x, up to a term that all classes share or one in ||x||^2."""
         return False
 
     def linear(self, middle: Array = None) -> "LinearForm":
@@ -148,7 +148,7 @@ class ClosedForm:
 
     @property
     def by_folds(self) -> bool:
-        """Whether leave-one-out needs new fits: unlabelled rows are assigned by all examples together."""
+        """True if leave-one-out needs new fits: unlabelled rows are assigned by all examples together."""
         evidence = self.options.get("evidence")
         return evidence is not None and evidence.unlabelled is not None
 

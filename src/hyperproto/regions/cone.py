@@ -124,7 +124,7 @@ class Cone(Region):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the measure is linear in unit vectors: true without angles."""
+        """True if the measure is linear in unit vectors: true without angles."""
         return self.gain is not None
 
     def linear(self, middle: Array = None) -> LinearForm:

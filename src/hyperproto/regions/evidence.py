@@ -61,12 +61,12 @@ class Evidence:
     clusters: Clusters | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is any evidence."""
+        """True if there is any evidence."""
         return self.names is not None or self.has_rows
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are unlabelled rows, or their summary."""
+        """True if there are unlabelled rows, or their summary."""
         return self.unlabelled is not None or self.clusters is not None
 
     def shifted(self, by: Array) -> Self:

@@ -111,7 +111,7 @@ class Gaussian(Region):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the measure is linear in x: true, up to slope_n ||x - middle||^2."""
+        """True if the measure is linear in x: true, up to slope_n ||x - middle||^2."""
         return True
 
     def linear(self, middle: Array = None) -> LinearForm:

@@ -45,7 +45,7 @@ class LeftOut:
 
     @cached_property
     def has_siblings(self) -> NDArray[np.bool_]:
-        """Whether its class has other examples; without them there is no leave-one-out."""
+        """True if its class has other examples; without them there is no leave-one-out."""
         return self.rest > LEAST
 
     @cached_property

@@ -181,7 +181,7 @@ class Sphere(Region):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the measure is linear in x: true if `squared`."""
+        """True if the measure is linear in x: true if `squared`."""
         return self.squared
 
     def linear(self, middle: Array = None) -> LinearForm:

@@ -70,7 +70,7 @@ class Statistics:
 
     @property
     def scattered(self) -> Array:
-        """Whether any class has examples that differ by more than rounding, (...)."""
+        """True if any class has examples that differ by more than rounding, (...)."""
         xp = array_namespace(self.squares)
         return xp.sum(self.squares, axis=-1) > 1e-12 * self.energy
 
