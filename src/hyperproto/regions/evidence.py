@@ -61,7 +61,7 @@ class Evidence:
     clusters: Clusters | None = None
 
     def __bool__(self) -> bool:
-        """True if there is any evidence."""
+        """Return whether there is any evidence."""
         return self.names is not None or self.has_rows
 
     @property
