@@ -1,5 +1,9 @@
-"""Encoded texts of CLINC150, BANKING77 and HWU64, and sentences of FewRel's relations in the same form."""
+"""Encoded texts: intents (CLINC150, BANKING77, HWU64), topics (TREC, AG News, reviews), sentences of FewRel.
 
+Topics are files `topics/NAME.csv` of the data folder, with the columns text, label and split (train or test).
+"""
+
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +14,7 @@ from numpy.typing import NDArray
 from hyperproto import TextEncoder
 from hyperproto.data import open_pool
 from hyperproto.data.intents import SPLITS, read_intents, read_outside
+from hyperproto.data.specs import data_folder
 from hyperproto.encoders import make_encoder, resolve_encoder
 from hyperproto.encoders.class_names import NameEncoder
 from hyperproto.errors import ConfigError
@@ -17,7 +22,8 @@ from hyperproto.estimators.text import label_words
 from hyperproto.evaluation import EncodedPool
 
 RELATIONS = {f"fewrel-{split}": split for split in ("train", "val_wiki", "val_pubmed", "val_semeval")}
-NAMES = (*SPLITS, *RELATIONS)
+TOPICS = ("trec", "agnews", "reviews")
+NAMES = (*SPLITS, *TOPICS, *RELATIONS)
 Lines = tuple[list[str], list[str]]  # texts and their labels
 
 
@@ -43,8 +49,9 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
     """Read a data set and encode it; encoded texts are kept in the cache folder."""
     if name in RELATIONS:
         return _load_relations(name, split, encoder)
-    train, test = (_columns(read_intents(name, part)) for part in ("train", split))
-    outside = read_outside(name, split)
+    read = read_topics if name in TOPICS else read_intents
+    train, test = (_columns(read(name, part)) for part in ("train", split))
+    outside = [] if name in TOPICS else read_outside(name, split)
     classes = sorted(set(train[1]))
     place = {label: n for n, label in enumerate(classes)}
     plain = TextEncoder(encoder, pooling="plain", max_length=128, progress=True)  # lengths: the transforms are compared
@@ -58,6 +65,14 @@ def load_intents(name: str, split: str = "test", encoder: str = "minilm") -> Int
     return Intents(
         name, split, classes, parts[0], train_y, parts[1], test_y, parts[2], names, train[0], test[0], encoder
     )
+
+
+def read_topics(name: str, split: str) -> list[tuple[str, str]]:
+    """Return texts and labels of a split of a data set of topics."""
+    if split not in ("train", "test"):
+        raise ConfigError(f"{name} has no {split} split; use train or test")
+    with (data_folder("topics") / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return [(row["text"], row["label"]) for row in csv.DictReader(file) if row["split"] == split]
 
 
 def _load_relations(name: str, split: str, encoder: str) -> Intents:

@@ -410,6 +410,19 @@ def test_the_files_of_the_releases_are_read(tmp_path: Path, monkeypatch: pytest.
         load_intents("banking77", "valid", model)
 
 
+def test_topics_are_read_by_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
+    model = str(tiny_bert(tmp_path / "bert"))
+    (tmp_path / "topics").mkdir()
+    lines = ["text,label,split", '"the king, anna",b,train', "river,a,train", "paris,b,test"]
+    (tmp_path / "topics" / "trec.csv").write_text("\n".join(lines))
+    found = load_intents("trec", "test", model)
+    assert (found.classes, found.train_y.tolist(), found.test_y.tolist()) == (["a", "b"], [1, 0], [1])
+    assert (found.train_texts[0], len(found.outside)) == ("the king, anna", 0)
+    with pytest.raises(ConfigError, match="trec has no valid split; use train or test"):
+        load_intents("trec", "valid", model)
+
+
 def test_relations_are_studied_as_intents_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYPERPROTO_DATA", str(tmp_path))
     folder, model = tmp_path / "fewrel", str(tiny_bert(tmp_path / "bert"))
