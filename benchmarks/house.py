@@ -41,8 +41,8 @@ from rich.table import Table
 PACKAGE = "hyperproto"
 OPTION = "least_spans"  # the episode option whose places are counted
 LIMITS = {  # largest allowed value of each row; lower one when the tree allows it
-    "modules": 215,
-    "lines": 38_000,  # the goal is 34,000: little is unused or repeated, so the rest must come from features
+    "modules": 240,  # 215, and 25 for rejection, multi-label, explain, suggest, drift, documents and exports
+    "lines": 43_500,  # 38,000, and 5,500 for the same; the goal without them is 34,000
     "one importer": 30,
     "names of classes used twice": 0,
     "longest class": 350,

@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from hyperproto.errors import DataError
 from hyperproto.estimators import storage
+from hyperproto.estimators.advice import Advice
 from hyperproto.estimators.attributes import FittedAttributes, fitted_attribute
-from hyperproto.estimators.doctor import Diagnosis
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.items import (
     ItemEncoder,
@@ -36,7 +36,7 @@ AUTO = "auto"
 HEAD_PARAMETERS = tuple(HypersphereClassifier().get_params(deep=False))
 
 
-class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Classifier of items: an encoder, and a `HypersphereClassifier` of its vectors, `head_`.
 
     Every method of `HypersphereClassifier` that takes rows takes items here. Its parameters are parameters here, too.
@@ -183,10 +183,6 @@ class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # ty
         """Return the accuracy; a rejected item is right if its label is the reject label."""
         return self._head().score(self._vectors(X), y, sample_weight)
 
-    def diagnose(self) -> Diagnosis:
-        """Report on each class and on suspicious examples; needs `store_support`."""
-        return replace(self._head().diagnose(), items=self.examples_)
-
     @property
     def n_features_in_(self) -> int:
         """Length of the vectors."""
@@ -321,6 +317,10 @@ class FewShotClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # ty
         self.check_encoder()
         vectors: Floats = self.item_encoder().encode(X, name)
         return vectors
+
+    def _rows_of(self, X: Any) -> Floats:
+        """Return the checked vectors of items (n, D)."""
+        return self._head()._rows_of(self._vectors(X))
 
     @classmethod
     def _get_param_names(cls) -> list[str]:

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
+from hyperproto.estimators.advice import Advice
 from hyperproto.estimators.attributes import FittedAttributes
 from hyperproto.estimators.batches import read_batch, read_examples, read_rows, read_weights
-from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.labels import (
     check_labels,
     plain_label,
@@ -33,7 +33,7 @@ from hyperproto.regions.arrays import Floats
 AUTO_REFINE = 'refine="auto" is deprecated and now means refine=False; set refine=True for a softmax regression'
 
 
-class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Few-shot classifier for vectors: each class is a region of the space, fitted in closed form.
 
     One example per class is enough. Examples and classes can be added (`partial_fit`), removed (`forget`,
@@ -253,7 +253,7 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
 
         With a coverage, rows for which that class is not plausible get the reject label.
         """
-        X, model = self._rows(X), self._snapshot()
+        X, model = self._rows_of(X), self._snapshot()
         if self.coverage is None:
             return model.classes[model.best(X)]
         labels = with_reject_label(model.classes.tolist(), self.reject_label)
@@ -261,7 +261,7 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, given that it is one of them (n, n_classes)."""
-        X = self._rows(X)
+        X = self._rows_of(X)
         return self._snapshot().probabilities(X)
 
     def decision_function(self, X: Any) -> Floats:
@@ -271,17 +271,17 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
 
     def measure(self, X: Any) -> Floats:
         """Return how far each row lies outside each region (n, n_classes); lower is more likely."""
-        X = self._rows(X)
+        X = self._rows_of(X)
         return self._snapshot().measures(X)
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:
         """Return which classes are plausible for each row (n, n_classes): none, one or several. Needs a coverage."""
-        X = self._rows(X)
+        X = self._rows_of(X)
         return self._snapshot().plausible(X)
 
     def novelty(self, X: Any) -> Floats:
         """Return the least distance to a class mean, relative to what is typical in that class (n,); 1 is typical."""
-        X = self._rows(X)
+        X = self._rows_of(X)
         return self._snapshot().novelties(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -290,10 +290,6 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
         check_consistent_length(predicted, y, sample_weight)
         weights = None if sample_weight is None else read_weights(sample_weight, len(predicted))
         return float(np.average(predicted == y, weights=weights))
-
-    def diagnose(self) -> Diagnosis:
-        """Report on each class and on suspicious examples; needs `store_support`."""
-        return diagnose(self._snapshot())
 
     def save(self, folder: str | PathLike[str], *, unlabelled: bool = False) -> None:
         """Write the classifier to a folder, atomically: a JSON file and a safetensors file, no pickle.
@@ -333,7 +329,7 @@ class HypersphereClassifier(FittedAttributes, ClassifierMixin, BaseEstimator):  
             state = {("_state" if name == "_memory" else name): value for name, value in state.items()}
         super().__setstate__(state)
 
-    def _rows(self, X: Any) -> Floats:
+    def _rows_of(self, X: Any) -> Floats:
         """Validate rows to predict."""
         if not self.__sklearn_is_fitted__():
             check_is_fitted(self)  # raises scikit-learn's error, and takes long to find out
