@@ -151,7 +151,7 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "estimators/onnx_export.py": {"onnx"},
     "data/formats/table_output.py": {"glove"},  # Parquet, likewise
     "data/formats/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
-    "estimators/doctor.py": {"plots"},
+    "estimators/doctor/report.py": {"plots"},
     "reports/comparison.py": {"plots"},
     "reports/pictures.py": {"plots"},
     "paper/figure.py": {"plots"},

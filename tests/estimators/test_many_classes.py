@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from hyperproto import HypersphereClassifier
-from hyperproto.estimators import conformal, doctor, temperature
+from hyperproto.estimators import conformal, temperature
 from hyperproto.estimators.conformal import Conformal, _PooledReach, quantile, scale
+from hyperproto.estimators.doctor import confusion, examples
 from hyperproto.estimators.temperature import pseudo_examples
 from hyperproto.regions import left_out
 from hyperproto.regions.bayes import moment_ratio
@@ -34,9 +35,9 @@ def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.M
     monkeypatch.setattr(conformal, "BLOCK", 10_000)
     monkeypatch.setattr(temperature, "BLOCK", 10_000)
     monkeypatch.setattr(left_out, "BLOCK", 10_000)
-    monkeypatch.setattr(doctor, "MOST_PAIRS", 1_000_000)
-    monkeypatch.setattr(doctor, "BLOCK", 10_000)
-    monkeypatch.setattr(doctor, "MOST_COMPARED", 50_000)
+    monkeypatch.setattr(confusion, "MOST_PAIRS", 1_000_000)
+    monkeypatch.setattr(confusion, "BLOCK", 10_000)
+    monkeypatch.setattr(examples, "MOST_COMPARED", 50_000)
     pairs = []
     measured = left_out.left_out_measures
 
@@ -45,7 +46,7 @@ def test_memory_and_pairs_grow_with_the_classes(shot: int, monkeypatch: pytest.M
         return measured(out, region, form, index, fair)
 
     monkeypatch.setattr(temperature, "left_out_measures", counting)
-    monkeypatch.setattr(doctor, "left_out_measures", counting)
+    monkeypatch.setattr(examples, "left_out_measures", counting)
     way = 4000
     x, y = classes(way, shot)
     model = HypersphereClassifier(coverage=0.9, guarantee=shot > 1)
@@ -131,15 +132,15 @@ def test_neighbours_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = random.random(900)
     apart = ((means[:, None] - means) ** 2).sum(-1) - noise
     np.fill_diagonal(apart, np.inf)
-    exact = doctor.nearest_others(means, noise)
+    exact = confusion.nearest_others(means, noise)
     np.testing.assert_array_equal(exact, apart.argmin(axis=1))
-    monkeypatch.setattr(doctor, "BLOCK", 1000)
-    np.testing.assert_array_equal(doctor.nearest_others(means, noise), exact)
-    monkeypatch.setattr(doctor, "MOST_PAIRS", 900 * 300)
-    found = doctor.nearest_others(means, noise)
+    monkeypatch.setattr(confusion, "BLOCK", 1000)
+    np.testing.assert_array_equal(confusion.nearest_others(means, noise), exact)
+    monkeypatch.setattr(confusion, "MOST_PAIRS", 900 * 300)
+    found = confusion.nearest_others(means, noise)
     assert (found != np.arange(900)).all()
     assert (found == exact).mean() > 0.9
-    same = doctor.nearest_others(np.ones((900, 3)), np.zeros(900))  # one cell: still one other class each
+    same = confusion.nearest_others(np.ones((900, 3)), np.zeros(900))  # one cell: still one other class each
     assert (same != np.arange(900)).all()
 
 

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hyperproto.estimators.attributes import fitted_attribute
 from hyperproto.estimators.doctor import Diagnosis, diagnose
+from hyperproto.estimators.doctor.examples import left_out_probabilities
 from hyperproto.estimators.snapshot import Snapshot
-from hyperproto.regions.arrays import Floats
+from hyperproto.regions.arrays import Doubles, Floats
 
 
 class Advice:
@@ -25,6 +27,17 @@ class Advice:
     def examples_(self) -> Mapping[int, str]:
         """Texts or image paths of the stored examples, by number; rows of vectors have none."""
         return {}
+
+    @property
+    @fitted_attribute
+    def left_out_proba_(self) -> Doubles:
+        """Class probabilities of the stored examples by leave-one-out, in order of arrival (n, n_classes).
+
+        Rows of examples that are alone in their class are NaN, since none of their class is left to compare with.
+        With unlabelled rows or `refine`, five-fold cross-validation takes the place of leave-one-out, as for the
+        temperature. Needs `store_support`.
+        """
+        return left_out_probabilities(self._snapshot())
 
     def diagnose(self) -> Diagnosis:
         """Report on each class and on suspicious examples; needs `store_support`."""

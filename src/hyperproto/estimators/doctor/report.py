@@ -1,0 +1,144 @@
+"""Reports of the class doctor: dataclasses that hold numbers, and turn into text, JSON and a figure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyperproto.errors import ConfigError
+from hyperproto.estimators.doctor.table import diagnosis_table
+from hyperproto.regions.arrays import Doubles, Indices, covering_radii, row_squares, sum_by_label
+from hyperproto.regions.statistics import FlatStatistics, moments_of
+
+COVERED = 0.8  # share of a class's examples inside its circle in a figure
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """Report on one class.
+
+    Attributes
+    ----------
+    rival : label of the class with the nearest mean; None if there is no other class.
+    distance : distance to the rival's mean.
+    overlap : share of examples of both classes that a linear boundary between them confuses; None without scatter.
+    gain : decrease of the confusion with the rival by one more example.
+
+    A class without examples has no `overlap` and `gain`.
+    """
+
+    label: Any
+    count: float
+    extent: float
+    rival: Any = None
+    distance: float | None = None
+    overlap: float | None = None
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class OutlyingExample:
+    """Example far from the rest of its class; `score` is its distance relative to what is typical."""
+
+    example: int  # number of the example, counted from 0 over all calls of fit and partial_fit
+    label: Any
+    score: float
+
+
+@dataclass(frozen=True)
+class MislabelledExample:
+    """Example for which leave-one-out finds another label many times as likely as its own."""
+
+    example: int
+    label: Any
+    suggestion: Any
+    odds: float  # ratio of the two probabilities, at most 10^6
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Projection of some classes on the plane of the first two principal axes of their means.
+
+    The radius of a circle is measured in the plane: it covers the share `covered` of the class's examples.
+    """
+
+    classes: Indices  # (M,) indices of the classes
+    means: Doubles  # (M, 2)
+    radii: Doubles  # (M,)
+    examples: NDArray[Any]  # (S, 2), of these classes
+    labels: Indices  # (S,) from 0 to M - 1
+    numbers: NDArray[np.int64]  # (S,) of the examples
+    covered: float = COVERED
+
+    @classmethod
+    def of(cls, stats: FlatStatistics, numbers: NDArray[np.int64], classes: Indices) -> "Plane":
+        """Project on the first two principal axes of the class means, or of the examples if the means span fewer."""
+        means = stats.mean[classes]
+        middle = means.mean(axis=0)
+        place = np.full(len(stats.count), -1)
+        place[classes] = np.arange(len(classes))
+        labels = place[stats.labels]
+        here = labels >= 0
+        axes = _axes(means - middle, 2)
+        if len(axes) < 2:
+            rest = stats.residual[here] - stats.residual[here] @ axes.T @ axes
+            axes = np.vstack([axes, _axes(rest, 2 - len(axes))])
+        if len(axes) < 2:  # the space has fewer dimensions, or all points are equal
+            axes = np.vstack([axes, np.zeros((2 - len(axes), means.shape[1]))])
+        examples = (stats.rows[here] - middle) @ axes.T
+        labels, weights = labels[here], stats.weights[here]
+        there = sum_by_label(labels, weights, len(classes))[:, None] > 0
+        means = np.where(there, moments_of(examples, labels, weights, len(classes)).mean, (means - middle) @ axes.T)
+        away = np.sqrt(row_squares(examples - means[labels]))
+        radii = covering_radii(away, labels, weights, len(classes), COVERED)
+        return cls(classes, means, radii, examples, labels, numbers[here])
+
+
+def _axes(rows: Doubles, most: int) -> Doubles:
+    """Return at most `most` principal axes of rows, only those along which the rows differ."""
+    _, size, axes = np.linalg.svd(rows, full_matrices=False)
+    found: Doubles = axes[:most][size[:most] > 1e-9 * size[0]]
+    return found
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Result of `diagnose`: `table()` returns text, `to_dict()` data for JSON, `figure()` a drawing."""
+
+    classes: tuple[ClassReport, ...]
+    outlying: tuple[OutlyingExample, ...]  # farthest first
+    mislabelled: tuple[MislabelledExample, ...]  # largest odds first
+    would_gain_most: Any  # label of the class that one more example would help most
+    plane: Plane = field(repr=False, compare=False)
+    items: Mapping[int, str] = field(default_factory=dict, repr=False, compare=False)  # by number
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dictionaries."""
+        return {
+            "classes": [asdict(report) for report in self.classes],
+            "outlying": [self._named(report) for report in self.outlying],
+            "mislabelled": [self._named(report) for report in self.mislabelled],
+            "would_gain_most": self.would_gain_most,
+        }
+
+    def _named(self, report: OutlyingExample | MislabelledExample) -> dict[str, Any]:
+        item = self.items.get(report.example)
+        return asdict(report) if item is None else {**asdict(report), "item": item}
+
+    def table(self, width: int | None = None) -> str:
+        """Return lines of text, the class with the largest gain first; with `width`, folded to that many columns."""
+        return diagnosis_table(self, width)
+
+    def figure(self) -> Any:
+        """Return a matplotlib Figure of the classes in a plane, with a circle around 80 % of each class."""
+        try:
+            import matplotlib  # noqa: F401
+
+            from hyperproto.reports.pictures import draw_diagnosis
+        except ImportError as error:
+            raise ConfigError(
+                f"figures are drawn with matplotlib ({error}); pip install 'hyperproto[plots]'"
+            ) from error
+        return draw_diagnosis(self)
