@@ -14,7 +14,7 @@ from hyperproto.data import open_pool
 from hyperproto.data.formats.tagged import read_plain
 from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators import tagger
+from hyperproto.estimators import tagging
 from hyperproto.training import load_recipe, train
 from tests.helpers.tiny_words import register
 
@@ -125,7 +125,7 @@ def test_conll_out_is_conll_in(support: Path, tmp_path: Path) -> None:
 def test_lines_are_labelled_some_at_a_time(support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = text(tmp_path, "".join(f"Marie met John in town {n}\n" for n in range(7)))
     whole = lines_of(support, path, **NEAREST)
-    monkeypatch.setattr(tagger, "TOGETHER", 2)
+    monkeypatch.setattr(tagging, "TOGETHER", 2)
     assert lines_of(support, path, **NEAREST) == whole
     assert len(whole.splitlines()) == 7
 

@@ -83,7 +83,7 @@ def test_onnx_takes_vectors(bert: str, model: FewShotTextClassifier, tmp_path: P
 def test_settings_of_both_are_its_own(bert: str) -> None:
     model = FewShotTextClassifier(encoder=bert, max_length=20, fit_mode="unbiased")
     assert model.get_params().keys() == HypersphereClassifier().get_params().keys() | {
-        *("encoder", "max_length", "pooling", "prompt", "prompt_name", "progress", "cache", "names")
+        *("encoder", "max_length", "pooling", "prompt", "prompt_name", "long", "progress", "cache", "names")
     }
     copy = clone(model).set_params(coverage=0.9)
     assert (copy.max_length, copy.fit_mode, copy.coverage) == (20, "unbiased", 0.9)

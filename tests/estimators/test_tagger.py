@@ -18,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from hyperproto import EntityTagger
 from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators import tagger as tagger_module
+from hyperproto.estimators import tagging
 from hyperproto.files import json_checksum
 from hyperproto.training import load_recipe, train
 from tests.helpers.tiny_words import TinyWords, register
@@ -120,7 +120,7 @@ def test_transitions_are_counted_in_the_examples() -> None:
 def test_sentences_are_labelled_some_at_a_time(tagger: EntityTagger, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [[*words, str(n)] for n in range(5) for words in NEW]
     whole = tagger.predict(many)
-    monkeypatch.setattr(tagger_module, "TOGETHER", 2)
+    monkeypatch.setattr(tagging, "TOGETHER", 2)
     assert tagger.predict(many) == whole
     assert [len(tags) for tags in whole] == [len(words) for words in many]
 
@@ -304,8 +304,10 @@ def test_a_saved_tagger_wants_the_run_of_its_fit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sentences", "tags", "message"),
     [
-        ("Marie lives", [["O"]], "X is 'Marie lives'; give a list of sentences, each a list of words"),
-        (["Marie lives"], [["O"]], r"X\[0\] is 'Marie lives'; a sentence is a list of words"),
+        ("Marie lives", [["O"]], "X is 'Marie lives'; give a list of sentences, each a text or a list"),
+        ([7], [["O"]], r"X\[0\] is 7; a sentence is a text or a list of words"),
+        ([["Marie"]], "O", "y is 'O'; give the tags of each sentence's words, or the spans of each text"),
+        ([["Marie"]], ["O"], r"y\[0\] is 'O'; a sentence is a list of tags"),
         ([["Marie"], []], [["O"], []], r"X\[1\] holds no words; leave empty sentences out"),
         ([["Marie", None]], [["O", "O"]], r"X\[0\]\[1\] is None; each of the words is a string, and not empty"),
         ([["Marie", ""]], [["O", "O"]], r"X\[0\]\[1\] is ''; each of the words is a string"),

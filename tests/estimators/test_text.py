@@ -131,7 +131,7 @@ def test_no_bar_unless_asked_for(bert: str, capfd: pytest.CaptureFixture[str]) -
 
 def test_it_is_a_transformer(bert: str) -> None:
     encoder = TextEncoder(bert, max_length=64)
-    own = {"max_length": 64, "pooling": "auto", "prompt": None, "prompt_name": None}
+    own = {"max_length": 64, "pooling": "auto", "prompt": None, "prompt_name": None, "long": "truncate"}
     assert encoder.get_params() == {"model": bert, **own, "progress": False, "cache": True}
     check_is_fitted(encoder)
     assert encoder.get_feature_names_out()[[0, -1]].tolist() == ["textencoder0", "textencoder31"]

@@ -291,9 +291,12 @@ def new_classifier(encoder: str | None = None, images: bool = False, **settings:
 
     Items are images if `images` says so, if the encoder is one of images, or if it is a run that was trained on images.
     """
+    of_images = images or encoder == FewShotImageClassifier().encoder or _is_image_run(encoder)
+    if "long" in settings and (encoder == VECTORS or of_images):
+        raise ConfigError(f"long={settings['long']!r} is for classifiers of texts; leave it out")
     if encoder == VECTORS:
         return HypersphereClassifier(**settings)
-    if images or encoder == FewShotImageClassifier().encoder or _is_image_run(encoder):
+    if of_images:
         cls: type[FewShotClassifier] = FewShotImageClassifier
     else:
         cls = FewShotTextClassifier

@@ -19,6 +19,7 @@ app = typer.Typer()
 FIGURES = (".png", ".svg", ".pdf")
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
 ON_ERROR = ("stop", "skip", "blank")
+LONG = ("truncate", "windows", "typical")
 REFINE = {"yes": True, "no": False, "auto": "auto"}  # "auto" is deprecated: as "no", with a warning
 
 
@@ -79,11 +80,16 @@ def fit(
             callback=_one_of("yes", "no", hidden="auto"),
         ),
     ] = None,
+    long: Annotated[
+        str | None,
+        typer.Option(help=f"Texts longer than the encoder reads: {', '.join(LONG)}.", callback=_one_of(*LONG)),
+    ] = None,
     form: Format = None,
     trust: Trust = None,
 ) -> None:
     """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
     given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
+    given |= {"long": long}
     given |= {"feature_transform": feature_transform, "refine": None if refine is None else REFINE[refine]}
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= {"unlabelled": unlabelled, "descriptions": descriptions, "trust": trust}

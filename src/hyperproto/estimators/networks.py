@@ -5,13 +5,13 @@ Classifiers import this module when there are items to encode.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,7 +20,11 @@ from torch import Tensor, nn
 
 from hyperproto.data import Pool, Progress
 from hyperproto.encoders import ENCODERS, Encoder, FeatureTransform, Units, default_device, make_encoder
+from hyperproto.encoders.base import offsets_of
 from hyperproto.encoders.parts.cache import cached_units, weights_digest
+from hyperproto.encoders.parts.word_pieces import tokenised
+from hyperproto.encoders.sentence_transformer import SentenceTransformer
+from hyperproto.encoders.token_transformer import window_starts
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.items import (
     CallableNetwork,
@@ -103,6 +107,8 @@ class FrozenNetwork(EncoderNetwork):
 
     def __init__(self, encoder: Encoder, where: str, transform: FeatureTransform | None = None) -> None:
         super().__init__(encoder.to(default_device()).eval(), where, transform)
+        if isinstance(encoder, SentenceTransformer):
+            encoder.keeps = f"{type(encoder).keeps}; long='windows' reads whole texts"  # part of the warning
         self._recent: OrderedDict[str | bytes, Vectors] = OrderedDict()
         self._lock = Lock()
 
@@ -160,6 +166,95 @@ class RunNetwork(FrozenNetwork):
         digest = sha256((digest_of(self.encoder) + digest_of(transform)).encode()).hexdigest()
         options = {"encoder": name, **options, "transform": transform.kind}
         return {"name": "run", "options": options, "sha256": digest, "prior_ratio": self.prior_ratio}
+
+
+class LongTextNetwork(Network):
+    """Network that reads a text longer than its limit as overlapping windows, and pools their vectors.
+
+    A window holds at most the tokens that the network reads, begins and ends at a word, and overlaps the next by half.
+    `how` is "windows" (the mean of the vectors of all windows) or "typical" (the vector of the window closest to that
+    mean, by cosine). The result has length 1 if the vectors of all windows have. Shorter texts are not changed.
+    """
+
+    def __init__(self, inner: FrozenNetwork, how: str) -> None:
+        self.inner, self.how = inner, how
+        self.size = inner.size
+
+    @classmethod
+    def of(cls, network: Network, how: str) -> Self:
+        """Wrap the network of a language model of this package; refuse any other."""
+        if isinstance(network, FrozenNetwork) and isinstance(network.encoder, SentenceTransformer):
+            return cls(network, how)
+        raise ConfigError(
+            f"long={how!r} needs the number of tokens that a language model reads, which {network.identity['name']} "
+            "does not say; give a language model by its name, folder or run, or leave long='truncate'"
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Identity of the network, with the way in which long texts are read among its options."""
+        found = self.inner.identity
+        return {**found, "options": {**found["options"], "long": self.how}}
+
+    def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Vectors:
+        """Encode the windows of all texts in one call, then pool those of each text."""
+        parts = text_windows(cast(SentenceTransformer, self.inner.encoder), items)
+        windows = [window for each in parts for window in each]
+
+        def show(done: int, total: int) -> None:
+            if progress is not None:
+                progress(done * len(items) // max(1, total), len(items))
+
+        x = self.inner.vectors(windows, cache, show)
+        offsets = offsets_of(np.array([len(each) for each in parts]))
+        found = x[offsets[:-1]]
+        for row in np.flatnonzero(np.diff(offsets) > 1).tolist():
+            found[row] = pooled_windows(x[offsets[row] : offsets[row + 1]], self.how)
+        return found
+
+
+def text_windows(encoder: SentenceTransformer, texts: Sequence[str]) -> list[list[str]]:
+    """Return the windows of each text: the text itself if the encoder reads all of it.
+
+    Windows are parts of the text, each of at most `room` tokens beside the prompt. Two tokens are left free: a word may
+    need more of them at the beginning of a text than within one.
+    """
+    read = [text.lower() if encoder.lower_case else text for text in texts]
+    *found, prompt = tokenised(encoder.tokenizer, [*read, encoder.prompt])
+    room = encoder.room - len(prompt.ids)
+    return [
+        [text] if len(each.ids) <= room else _cut(text, each.offsets, each.word_ids, max(1, room - 2))
+        for text, each in zip(texts, found, strict=True)
+    ]
+
+
+def _cut(text: str, offsets: list[tuple[int, int]], words: list[int | None], room: int) -> list[str]:
+    """Return windows of at most `room` tokens; those inside a word longer than a quarter of a window cut it."""
+    begins = np.array([0, *(n for n in range(1, len(words)) if words[n] != words[n - 1]), len(words)])
+    last = max(0, len(offsets) - room)
+    windows = []
+    for place in window_starts(len(offsets), room).tolist():
+        if place == last:  # this window must reach the end: it starts at a later word
+            start = int(begins[begins.searchsorted(place, "left")])
+        else:
+            start = int(begins[begins.searchsorted(place, "right") - 1])
+        start = start if abs(start - place) <= room // 4 else place
+        stop = start + room
+        end = int(begins[begins.searchsorted(min(stop, len(offsets)), "right") - 1])
+        end = end if stop - end <= room // 4 or stop > len(offsets) else stop
+        windows.append(text[offsets[start][0] : offsets[end - 1][1]])
+    return [window for window in windows if window.strip()] or [text]
+
+
+def pooled_windows(x: Vectors, how: str) -> Vectors:
+    """Return the vector of a text from those of its windows (n, D): their mean, or the one closest to it."""
+    length = np.linalg.norm(x, axis=1)
+    unit = x / np.maximum(length, np.finfo(np.float32).tiny)[:, None]
+    mean: Vectors = x.mean(0)
+    if how == "typical":
+        closest: Vectors = x[int(np.argmax(unit @ mean))]
+        return closest
+    return mean / np.linalg.norm(mean) if np.allclose(length, 1, atol=1e-3) and mean.any() else mean
 
 
 class ModuleNetwork(Network):

@@ -1,53 +1,54 @@
 """EntityTagger: few-shot tagger of words. torch is imported when there are words to encode."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 import hyperproto
-from hyperproto.data import OUTSIDE, Pool, Progress
-from hyperproto.data.conll import SCHEMES, io_pool
-from hyperproto.data.formats.tagged import OUTSIDE_NAME, Tagged, find_spans, labels_of_sentences
+from hyperproto.data import Progress
+from hyperproto.data.formats.tagged import OUTSIDE_NAME, Line
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.attributes import copy_fitted
 from hyperproto.estimators.items import encoder_in_words, run_folder, same_vectors
+from hyperproto.estimators.sentences import (
+    EntitySpan,
+    Place,
+    Sentences,
+    TypeScores,
+    bio_tags,
+    count_spans,
+    places_of,
+    read_examples,
+    read_sentences,
+    scores_of,
+)
 from hyperproto.estimators.storage import AGAIN, identity_problems, model_lock, read_checked
-from hyperproto.files import atomic_write, is_utf8, json_checksum
+from hyperproto.estimators.tagging import Answer, Floats, Ready
+from hyperproto.files import atomic_write, json_checksum
 from hyperproto.registry import Trust, TrustError, trust_names
 from hyperproto.registry import trust as trust_files
 
-if TYPE_CHECKING:
-    from hyperproto.encoders import Encoder, Units
-    from hyperproto.episodes import Episode
-    from hyperproto.training.sources import Candidate, Source
-
-Floats = NDArray[np.float32]
-Sentences = list[list[str]]
-
-FORMAT = "hyperproto-tagger/1"
+FORMAT = "hyperproto-tagger/2"
+FORMATS = ("hyperproto-tagger/1", FORMAT)  # the first has no names, threshold and reject_rate
 FILE = "tagger.json"
+SCHEMES_OUT = ("io", "bio")
 _CHANGING = RLock()  # one thread at a time changes a tagger, so that no addition is lost
-TOGETHER = 64  # sentences per episode
-# Defaults: among the best without training data on Few-NERD's validation types, with MiniLM frozen and trained
-# (results/entities/fewnerd-minilm-*-choices.json).
-METHOD, TRANSFORM, OPTIONS = "cosine", "unit", {"path": True, "temperature": 0.05}
 
 
 class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     """Few-shot tagger: labels the words of sentences after a few annotated ones; nothing is trained.
 
-    A sentence is a list of words, and each word has a tag: a type, or "O" for none. BIO and BIOES tags are read as IO.
-    A few-shot method, such as prototypes or regions, fits each type and O to its words.
+    A sentence is a text, annotated by spans (start, end, type) of characters, or a list of words with a tag for each: a
+    type, or "O" for none. Texts are split into runs of letters, digits and underscores, and single punctuation marks.
+    BIO and BIOES tags are read as IO. A few-shot method, such as prototypes or regions, fits each type and O to its
+    words.
 
     Parameters
     ----------
@@ -59,12 +60,18 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     feature_transform : "none", "unit" or "center-unit"; None: "unit", or that of the named run or method.
     options : further options of the method and the decision, such as {"path": True, "tau": 0.3}. Label transitions, the
         centre and the model of O are estimated from the examples instead of training data.
-    scheme : scheme of the tags: "auto", "io", "bio" or "bioes".
+    scheme : scheme of the given tags: "auto", "io", "bio" or "bioes".
+    names : descriptions of types. The mean vector of a description's words is one more example of its type. A mapping
+        from types to texts: a type in it needs no annotated entity. "auto": the types in words. None: no descriptions.
+    threshold : smallest score of an entity; the words of others are tagged O. None: every entity is tagged.
+    reject_rate : share of right entities that may be lost by rejection, such as 0.05: the threshold is chosen by
+        leaving out each annotated sentence in turn.
 
     Attributes
     ----------
     classes_ : "O", then the types in alphabetical order.
-    sentences_, tags_ : examples, with IO tags.
+    sentences_, tags_ : examples: words, with IO tags.
+    threshold_ : threshold in use, or None.
     encoder_ : name, options and weight checksum of the encoder.
 
     Examples
@@ -72,14 +79,18 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     >>> from hyperproto import EntityTagger
     >>> sentences = [["Marie", "Curie", "worked", "in", "Paris"], ["The", "mayor", "of", "Berlin", "met", "Angela"]]
     >>> tags = [["person", "person", "O", "O", "city"], ["O", "O", "O", "city", "O", "person"]]
-    >>> EntityTagger().fit(sentences, tags).predict([["Albert", "moved", "to", "Rome"]])
+    >>> tagger = EntityTagger().fit(sentences, tags)
+    >>> tagger.predict([["Albert", "moved", "to", "Rome"]])
     [['person', 'O', 'O', 'city']]
+    >>> [(span.type, span.text, span.start) for span in tagger.spans(["Albert moved to Rome."])[0]]
+    [('person', 'Albert', 0), ('city', 'Rome', 16)]
     """
 
     classes_: list[str]
     sentences_: Sentences
     tags_: Sentences
     encoder_: Mapping[str, Any]
+    names = threshold = reject_rate = None  # of pickles that were made before they were parameters
 
     def __init__(
         self,
@@ -90,6 +101,9 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         feature_transform: str | None = None,
         options: Mapping[str, Any] | None = None,
         scheme: str = "auto",
+        names: Mapping[str, str] | str | None = None,
+        threshold: float | None = None,
+        reject_rate: float | None = None,
     ) -> None:
         self.encoder = encoder
         self.method = method
@@ -97,44 +111,99 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         self.feature_transform = feature_transform
         self.options = options
         self.scheme = scheme
+        self.names = names
+        self.threshold = threshold
+        self.reject_rate = reject_rate
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit to annotated sentences: `X` is a list of lists of words, `y` their tags in the same shape."""
+    def fit(self, X: Any, y: Any, *, progress: Progress | None = None) -> Self:
+        """Fit to annotated sentences: texts with spans (start, end, type), or lists of words with a tag for each."""
         trust_names([self.method])  # named by the user; `load` asks before it imports what a saved tagger names
-        return self._take(*self._examples(X, y))
+        return self._take(*read_examples(X, y, self.scheme), progress)
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, *, progress: Progress | None = None) -> Self:
         """Add annotated sentences of old or new types, with the same result as a fit to all sentences."""
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y)
-        sentences, tags = self._examples(X, y)
+            return self.fit(X, y, progress=progress)
+        sentences, tags = read_examples(X, y, self.scheme)
         with _CHANGING:
-            return self._take([*self.sentences_, *sentences], [*self.tags_, *tags])
+            return self._take([*self.sentences_, *sentences], [*self.tags_, *tags], progress)
 
-    def predict(self, X: Any, *, progress: Progress | None = None) -> Sentences:
-        """Return the tag of each word, "O" or a type, for each sentence; with `path`, by Viterbi decoding."""
-        return [[found.classes[label] for label in found.labels] for found in self._answers(X, progress)]
+    def forget(self, X: Any, y: Any) -> Self:
+        """Remove annotated sentences, with the same result as a fit without them.
+
+        Each must have been added with the same words and tags. A type without examples and description is removed, too.
+        """
+        check_is_fitted(self)
+        sentences, tags = read_examples(X, y, self.scheme)
+        with _CHANGING:
+            rest = list(zip(self.sentences_, self.tags_, strict=True))
+            for row, example in enumerate(zip(sentences, tags, strict=True)):
+                if example not in rest:
+                    known = "it has other tags there" if example[0] in self.sentences_ else "there is no such sentence"
+                    raise DataError(f"X[{row}] is not among the examples ({known}); remove only what was added")
+                rest.remove(example)
+            return self._take([words for words, _ in rest], [its for _, its in rest])
+
+    def remove_class(self, label: str) -> Self:
+        """Remove a type: from now on its annotated words are O, as those of any type that is not asked for."""
+        check_is_fitted(self)
+        with _CHANGING:
+            if label not in self.classes_[1:]:
+                raise DataError(f"there is no type {label!r}; the types are {', '.join(self.classes_[1:])}")
+            if isinstance(self.names, Mapping) and label in self.names:
+                raise ConfigError(f"{label!r} has a description; take it out of names first: set_params(names=...)")
+            tags = [[OUTSIDE_NAME if tag == label else tag for tag in row] for row in self.tags_]
+            return self._take(self.sentences_, tags)
+
+    def predict(self, X: Any, *, scheme: str = "io", progress: Progress | None = None) -> Sentences:
+        """Return the tag of each word, "O" or a type, for each sentence; with `path`, by Viterbi decoding.
+
+        `scheme` "bio" puts B- before the type of an entity's first word and I- before that of the others.
+        """
+        if scheme not in SCHEMES_OUT:
+            raise ConfigError(unknown_name("scheme of predicted tags called", str(scheme), SCHEMES_OUT))
+        found = [answer.tags for _, answer in self._answers(X, progress)]
+        return found if scheme == "io" else [bio_tags(tags) for tags in found]
 
     def predict_proba(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
         """Return the probability of each class for each word, one array (n_words, n_classes) per sentence.
 
         This is a softmax for each word by itself, without the label transitions that `predict` may use.
         """
-        return [found.probabilities for found in self._answers(X, progress)]
+        return [answer.probabilities for _, answer in self._answers(X, progress)]
 
     def decision_function(self, X: Any, *, progress: Progress | None = None) -> list[Floats]:
         """Return the method's scores, one array (n_words, n_classes) per sentence; higher is more likely."""
-        return [found.scores for found in self._answers(X, progress)]
+        return [answer.scores for _, answer in self._answers(X, progress)]
 
-    def entities(self, X: Any, *, progress: Progress | None = None) -> list[list[tuple[str, int, int]]]:
+    def entities(self, X: Any, *, progress: Progress | None = None) -> list[list[Place]]:
         """Return the entities of each sentence as (type, first word, one past the last word), counted from 0."""
-        entities = []
-        for found in self._answers(X, progress):
-            numbers = np.array([OUTSIDE if label == 0 else label for label in found.labels])  # 0 is O
-            spans = find_spans(numbers, np.array([0, len(numbers)]))
-            places = zip(spans.label.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True)
-            entities.append([(found.classes[label], start, end) for label, start, end in places])
-        return entities
+        return [places_of(answer.tags) for _, answer in self._answers(X, progress)]
+
+    def spans(self, X: Any, *, progress: Progress | None = None) -> list[list[EntitySpan]]:
+        """Return the entities of each sentence with their text, characters, words and scores; see `EntitySpan`."""
+        return [answer.spans(line) for line, answer in self._answers(X, progress)]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the micro F1 of exact spans: an entity is right if its words and its type are."""
+        counts = self._counts(X, y)
+        return scores_of(sum(counts.values(), Counter())).f1
+
+    def f1_by_type(self, X: Any, y: Any) -> dict[str, TypeScores]:
+        """Return F1, precision, recall and the number of true entities of each type that is annotated or predicted."""
+        return {kind: scores_of(count) for kind, count in self._counts(X, y).items()}
+
+    def _counts(self, X: Any, y: Any) -> dict[str, Counter[str]]:
+        check_is_fitted(self)
+        _, truth = read_examples(X, y, self.scheme)
+        return count_spans(truth, self.predict(X))
+
+    @property
+    def threshold_(self) -> float | None:
+        """Smallest score of an entity that is tagged; None if every entity is."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("threshold_")
+        return self._current().threshold
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write examples, parameters and the identity of the encoder, but not the encoder, to tagger.json."""
@@ -167,10 +236,10 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         may import.
         """
         trust_files(trust)
-        saved = read_checked(Path(folder) / FILE, FORMAT, "tagger")
+        saved = read_checked(Path(folder) / FILE, FORMATS, "tagger")
         try:
             loaded = cls(**{**saved["parameters"], **({} if encoder is None else {"encoder": encoder})})
-            sentences, tags = check_examples(saved["sentences"], saved["tags"])
+            sentences, tags = _words_and_tags(saved["sentences"], saved["tags"])
             for problem in identity_problems(saved["encoder"]):
                 raise DataError(problem)
         except (DataError, KeyError, TypeError) as error:
@@ -212,21 +281,10 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_ready"}
 
-    def _examples(self, X: Any, y: Any) -> tuple[Sentences, Sentences]:
-        """Check annotated sentences; return their words and IO tags."""
-        if self.scheme not in ("auto", "io", *SCHEMES):
-            raise ConfigError(unknown_name("scheme of tags called", str(self.scheme), ("auto", "io", *SCHEMES)))
-        sentences, tags = check_examples(X, y)
-        pool = io_pool(_ListedSentences.of(sentences, tags), self.scheme, name="examples", split="all")
-        return sentences, labels_of_sentences(pool)
-
-    def _take(self, sentences: Sentences, tags: Sentences) -> Self:
+    def _take(self, sentences: Sentences, tags: Sentences, progress: Progress | None = None) -> Self:
         """Fit to these examples; an error changes nothing."""
-        pool = io_pool(_ListedSentences.of(sentences, tags), "io", name="examples", split="all")
-        if not pool.n_classes:
-            raise DataError(f"every word is {OUTSIDE_NAME}; mark at least one entity")
         try:
-            ready = _Ready.of(self, pool, getattr(self, "_ready", None))
+            ready = Ready.of(self, sentences, tags, getattr(self, "_ready", None), progress)
         except ImportError as error:
             raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[text]'") from error
         self._ready = ready
@@ -235,210 +293,25 @@ class EntityTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         self.encoder_ = ready.identity
         return self
 
-    def _answers(self, X: Any, progress: Progress | None) -> "list[_Answer]":
-        check_is_fitted(self)
-        sentences = check_sentences_of_words(X, "X", "words")
-        ready: _Ready | None = getattr(self, "_ready", None)
+    def _current(self) -> Ready:
+        """Return what follows from the parameters and examples; made again after unpickling or a change of them."""
+        ready: Ready | None = getattr(self, "_ready", None)
         if ready is None or ready.parameters != self.get_params():
             with _CHANGING:
-                ready = self._take(self.sentences_, self.tags_)._ready  # after unpickling or a change of parameters
-        return list(ready.answers(sentences, progress)) if sentences else []
+                ready = self._take(self.sentences_, self.tags_)._ready
+        return ready
+
+    def _answers(self, X: Any, progress: Progress | None) -> list[tuple[Line, Answer]]:
+        """Return the words and the answer of each sentence."""
+        check_is_fitted(self)
+        lines = read_sentences(X)
+        ready = self._current()
+        found = ready.answers([line.words for line in lines], progress) if lines else ()
+        return list(zip(lines, found, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """Labels (n,), scores and probabilities (n, n_classes) of the words of a sentence."""
-
-    classes: list[str]
-    labels: list[int]
-    scores: Floats
-    probabilities: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class _Ready:
-    """Method, encoder and encoded examples: everything that is derived from parameters and examples."""
-
-    parameters: dict[str, Any]
-    source: "Source"
-    candidate: "Candidate"
-    examples: Pool
-    units: "Units"
-
-    @classmethod
-    def of(cls, tagger: EntityTagger, examples: Pool, before: "_Ready | None") -> "_Ready":
-        """Make the method and encoder that the parameters select, and encode the examples.
-
-        If the parameters are those of `before`, its encoder and the vectors of its examples are reused.
-        """
-        from hyperproto.encoders import Units
-
-        parameters = deepcopy(tagger.get_params())
-        again = before if before is not None and before.parameters == parameters else None
-        source = _source(tagger, examples, None if again is None else again.source)
-        candidate = _candidate(tagger, source)
-        known = []
-        if again is not None and source.encoder is again.source.encoder:
-            known = [again.units] * (examples.items[: len(again.examples)] == again.examples.items)
-        new = examples.items[len(known[0].offsets) - 1 :] if known else examples.items
-        fresh = [_encode(candidate.encoder, _with_sentences(examples, new, alone=True), None)] if new else []
-        return cls(parameters, source, candidate, examples, Units.concatenated([*known, *fresh]))
-
-    @property
-    def classes(self) -> list[str]:
-        """Labels: O, then the types."""
-        return [OUTSIDE_NAME, *self.examples.class_names]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Identity of the encoder, in the form of `ItemEncoder.identity`."""
-        from hyperproto.estimators.networks import digest_of
-
-        encoder = self.source.encoder
-        name, options = encoder.made_from or (type(encoder).__qualname__, {})
-        if self.source.method is not None:  # of a run
-            name, options = "run", {"encoder": name, **options}
-        return {"name": name, "options": options, "sha256": digest_of(encoder)}
-
-    def answers(self, sentences: Sentences, progress: Progress | None) -> Iterator[_Answer]:
-        """Yield the answers for other sentences."""
-        from hyperproto.encoders import Units
-        from hyperproto.evaluation import EncodedPool
-
-        pool = _with_sentences(self.examples, sentences)
-        queries = _encode(self.candidate.encoder, _with_sentences(self.examples, sentences, alone=True), progress)
-        encoded = EncodedPool(pool, self.candidate.encoder, Units.concatenated([self.units, queries]))
-        lengths = iter([len(words) for words in sentences])
-        for labels, scores, probabilities in _labelled(self.candidate, encoded, _episodes(pool, len(self.examples))):
-            start = 0
-            while start < len(labels):
-                part = slice(start, start + next(lengths))
-                yield _Answer(self.classes, labels[part].tolist(), scores[part], probabilities[part])
-                start = part.stop
-
-
-def _source(tagger: EntityTagger, examples: Pool, before: "Source | None") -> "Source":
-    """Return the source of vectors, a run or a named encoder (that of `before`); the examples are its training data."""
-    from hyperproto.training.sources import encoder_source, run_source
-
-    if not isinstance(tagger.encoder, str | PathLike):
-        raise ConfigError(
-            f"encoder {tagger.encoder!r} ({type(tagger.encoder).__name__}) is not valid; give the name of an encoder "
-            "or the folder of a run"
-        )
-    folder = run_folder(tagger.encoder)
-    if folder is not None:
-        source = run_source(str(folder), examples)
-    else:
-        source = before or encoder_source(fspath(tagger.encoder), examples, examples)
-    return replace(source, train_data=examples)
-
-
-def _candidate(tagger: EntityTagger, source: "Source") -> "Candidate":
-    """Return the encoder with the selected method, closed form and transform."""
-    from hyperproto.training.sources import check_choices, make_candidate
-
-    if not isinstance(tagger.options, Mapping | None):
-        raise ConfigError(f"options={tagger.options!r}: give a mapping of names to values, such as {{'path': True}}")
-    for name in ("method", "fit_mode", "feature_transform"):
-        if not isinstance(value := getattr(tagger, name), str | None):
-            raise ConfigError(f"{name}={value!r}: give a name, or None")
-    method, options, transform = tagger.method, dict(tagger.options or {}), tagger.feature_transform
-    if method is None and (source.method is None or tagger.fit_mode is None):
-        method, transform, options = METHOD, transform or TRANSFORM, {**OPTIONS, **options}
-    name = source.own_method if method is None else method
-    fits, transforms = ([] if each is None else [each] for each in (tagger.fit_mode, transform))
-    check_choices([name], fits, transforms, options)
-    return make_candidate(source, name, tagger.fit_mode, transform, options)
-
-
-def _labelled(candidate: "Candidate", encoded: Any, episodes: "Sequence[Episode]") -> Iterator[Any]:
-    """Yield labels (n,), scores and probabilities (n, n_classes) of the query words of each episode."""
-    from hyperproto.evaluation import score_episodes
-
-    predictor = candidate.predictor
-    for task, scores in score_episodes(predictor, encoded, episodes):
-        labels = predictor.decide(scores, task).cpu().numpy()
-        probabilities = predictor.method.logits(scores).softmax(-1).float().cpu().numpy()
-        for row, end in enumerate(task.query_offsets[:, -1].tolist()):
-            yield labels[row, :end], scores[row, :end].float().cpu().numpy(), probabilities[row, :end]
-
-
-def _encode(encoder: "Encoder", pool: Pool, progress: Progress | None) -> "Units":
-    """Encode the words of a pool, one vector per word."""
-    units = encoder.encode_all(encoder.prepare(pool.items), progress)
-    if not np.array_equal(units.offsets, pool.unit_offsets):
-        raise ConfigError(f"{type(encoder).__qualname__} does not give a vector for each word; name one that does")
-    return units
-
-
-def _with_sentences(examples: Pool, sentences: Sentences, alone: bool = False) -> Pool:
-    """Return a pool of the examples followed by sentences without labels, or of these `alone`."""
-    items = sentences if alone else [*examples.items, *sentences]
-    offsets = np.cumsum([0, *map(len, items)])
-    unknown = np.full(sum(map(len, sentences)), OUTSIDE)
-    labels = unknown if alone else np.concatenate([examples.labels, unknown])
-    return replace(examples, items=items, labels=labels, offsets=offsets)
-
-
-def _episodes(pool: Pool, n_examples: int) -> "list[Episode]":
-    """Return episodes whose support is all examples, and whose queries are the other sentences in turn."""
-    from hyperproto.episodes import Episode
-    from hyperproto.episodes.episode import token_classes, token_labels
-
-    types = list(range(pool.n_classes))
-    support = np.arange(n_examples)
-    examples = token_classes(pool, types), support, token_labels(pool, types, support)
-    starts = range(n_examples, len(pool), TOGETHER)
-    return [Episode(*examples, np.arange(start, min(start + TOGETHER, len(pool))), None) for start in starts]
-
-
-class _ListedSentences(Tagged):
-    """Sentences given as lists; messages name positions in the lists."""
-
-    @classmethod
-    def of(cls, sentences: Sentences, tags: Sentences) -> "_ListedSentences":
-        """Return tagged sentences with the tags encoded as numbers."""
-        flat = [tag for row in tags for tag in row]
-        names = {name: number for number, name in enumerate(dict.fromkeys(flat))}
-        lengths = [len(words) for words in sentences]
-        offsets = np.cumsum([0, *lengths])
-        sentence = np.repeat(np.arange(len(sentences)), lengths)
-        return cls(Path("y"), sentences, np.array([names[tag] for tag in flat]), tuple(names), offsets, sentence)
-
-    def place_of(self, label: int) -> str:
-        """Return the position of the first sentence with this label."""
-        return f"{self.path}[{self.line_of(label)}]"
-
-
-def check_examples(X: Any, y: Any) -> tuple[Sentences, Sentences]:
-    """Return lists of words and of their tags; refuse words without a tag."""
-    sentences, tags = check_sentences_of_words(X, "X", "words"), check_sentences_of_words(y, "y", "tags")
-    if len(sentences) != len(tags):
-        raise DataError(f"X has {len(sentences)} sentences, but y tags of {len(tags)}; give each word a tag")
-    for row, (words, its) in enumerate(zip(sentences, tags, strict=True)):
-        if len(words) != len(its):
-            raise DataError(f"X[{row}] has {len(words)} words, but y[{row}] {len(its)} tags; give each word a tag")
-    return sentences, tags
-
-
-def check_sentences_of_words(X: Any, name: str, words: str) -> Sentences:
-    """Return lists of lists of strings; messages call them `name` and the strings `words`."""
-    if isinstance(X, str) or not hasattr(X, "__iter__"):
-        raise DataError(f"{name} is {X!r}; give a list of sentences, each a list of {words}")
-    sentences: Sentences = []
-    for row, sentence in enumerate(X):
-        if isinstance(sentence, str) or not hasattr(sentence, "__iter__"):
-            raise DataError(f"{name}[{row}] is {sentence!r}; a sentence is a list of {words}")
-        sentences.append(list(sentence))
-        if not sentences[-1]:
-            raise DataError(f"{name}[{row}] holds no {words}; leave empty sentences out")
-        for place, word in enumerate(sentences[-1]):
-            if not isinstance(word, str) or not word:
-                raise DataError(f"{name}[{row}][{place}] is {word!r}; each of the {words} is a string, and not empty")
-            if not is_utf8(word):
-                raise DataError(
-                    f"{name}[{row}][{place}] is {word!r}, which holds half a character; correct or remove it"
-                )
-        sentences[-1] = [str(word) for word in sentences[-1]]  # NumPy's strings are a subclass of str
-    return sentences
+def _words_and_tags(sentences: Any, tags: Any) -> tuple[Sentences, Sentences]:
+    """Check saved examples: lists of words, with IO tags."""
+    if any(isinstance(words, str) for words in sentences):
+        raise DataError("its sentences are no lists of words")
+    return read_examples(sentences, tags, "io")

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from hyperproto.data.names import label_text
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.batches import Names, name_vectors
 from hyperproto.estimators.few_shot import AUTO, FewShotClassifier
 from hyperproto.estimators.inputs import is_missing, item_list
-from hyperproto.estimators.items import ItemEncoder
+from hyperproto.estimators.items import ItemEncoder, Network
 from hyperproto.estimators.labels import check_name_label, plain_label
+
+LONG = ("truncate", "windows", "typical")  # readings of a text that is longer than the network reads
 
 
 class TextEncoder(ItemEncoder):
@@ -32,6 +34,9 @@ class TextEncoder(ItemEncoder):
         replace it. "plain": the mean of the last layer without any later step.
     prompt : text put before every text instead of the checkpoint's default prompt; "" for none.
     prompt_name : name of one of the checkpoint's prompts.
+    long : reading of texts longer than `max_length`, by language models given by name or run. "truncate": the first
+        tokens. "windows": overlapping windows of that length, and the mean of their vectors. "typical": the vector of
+        the window closest to that mean.
     progress : whether to show a progress bar on standard error.
     cache : whether to keep recent vectors in memory, and on disk those that took more than ten seconds.
 
@@ -46,6 +51,7 @@ class TextEncoder(ItemEncoder):
 
     extra = "text"
     chunk = 1 << 16
+    long = LONG[0]  # of pickles that were made before it was a parameter
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class TextEncoder(ItemEncoder):
         pooling: str = "auto",
         prompt: str | None = None,
         prompt_name: str | None = None,
+        long: str = "truncate",
         progress: bool = False,
         cache: bool = True,
     ) -> None:
@@ -63,6 +70,7 @@ class TextEncoder(ItemEncoder):
         self.pooling = pooling
         self.prompt = prompt
         self.prompt_name = prompt_name
+        self.long = long
         self.progress = progress
         self.cache = cache
 
@@ -73,6 +81,19 @@ class TextEncoder(ItemEncoder):
     def read(self, items: Sequence[str], start: int, pixels: tuple[int, int] | None, name: str = "X") -> list[str]:
         """Return the texts unchanged."""
         return list(items)
+
+    def network(self) -> Network:
+        """Return the network; one that reads long texts in windows if `long` asks for it."""
+        if self.long not in LONG:
+            raise ConfigError(unknown_name("reading of long texts called", str(self.long), LONG))
+        found = super().network()
+        if self.long == LONG[0]:
+            return found
+        try:
+            from hyperproto.estimators.networks import LongTextNetwork
+        except ImportError as error:
+            raise ConfigError(f"encoders run on torch ({error}); pip install 'hyperproto[{self.extra}]'") from error
+        return LongTextNetwork.of(found, self.long)
 
     def spec(self) -> tuple[str, dict[str, Any]]:
         """Return the name and options of a sentence encoder."""
@@ -113,7 +134,7 @@ class FewShotTextClassifier(FewShotClassifier):
 
     Parameters
     ----------
-    encoder, max_length, pooling, prompt, prompt_name, progress, cache : see `TextEncoder`.
+    encoder, max_length, pooling, prompt, prompt_name, long, progress, cache : see `TextEncoder`.
     names : class names or descriptions, used as prior means. Their weight falls with the number of examples, and is 0
         if they do not predict where the examples lie. "auto": the labels in words (see `label_words`), for
         fit_mode="bayes". A mapping from labels to texts: a label in it needs no example. None: no names.
@@ -127,12 +148,14 @@ class FewShotTextClassifier(FewShotClassifier):
     ['weather']
     """
 
+    long = LONG[0]  # of pickles that were made before it was a parameter
     first_defaults = {"pooling": "plain", "names": None}  # noqa: RUF012 # declared in the parent
     option_types = {  # noqa: RUF012
         "max_length": (int | str, "whole number or string"),
         "pooling": (str, "string"),
         "prompt": (str | None, "string or None"),
         "prompt_name": (str | None, "string or None"),
+        "long": (str, "string"),
     }
 
     def __init__(
@@ -143,6 +166,7 @@ class FewShotTextClassifier(FewShotClassifier):
         pooling: str = "auto",
         prompt: str | None = None,
         prompt_name: str | None = None,
+        long: str = "truncate",
         progress: bool = False,
         cache: bool = True,
         names: str | Mapping[Any, str] | None = AUTO,
@@ -155,12 +179,13 @@ class FewShotTextClassifier(FewShotClassifier):
         self.pooling = pooling
         self.prompt = prompt
         self.prompt_name = prompt_name
+        self.long = long
         self.progress = progress
         self.cache = cache
 
     def item_encoder(self) -> TextEncoder:
         """Return the transformer from texts to vectors."""
-        own = ("max_length", "pooling", "prompt", "prompt_name", "progress", "cache")
+        own = ("max_length", "pooling", "prompt", "prompt_name", "long", "progress", "cache")
         return TextEncoder(self.encoder, **{name: getattr(self, name) for name in own})
 
     def head_names(self, names: Any) -> Callable[[Sequence[Any]], Names]:

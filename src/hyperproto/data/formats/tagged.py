@@ -145,6 +145,15 @@ class Line:
         return [self.text[start:end] for start, end in self.spans]
 
 
+def split_words(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each word: a run of letters, digits and underscores, or one punctuation mark.
+
+    >>> split_words("It's 5 km.")
+    [(0, 2), (2, 3), (3, 4), (5, 6), (7, 9), (9, 10)]
+    """
+    return [match.span() for match in _WORD.finditer(text)]
+
+
 def read_plain(path: Path) -> list[Line]:
     """Read a file of plain text and split it into words; lines without words are skipped."""
     return cut_lines(text_lines(path), str(path))
@@ -152,10 +161,7 @@ def read_plain(path: Path) -> list[Line]:
 
 def cut_lines(texts: Iterable[str], where: str) -> list[Line]:
     """Split lines into words; skip lines without words, and raise a DataError that names `where` if none is left."""
-    lines = [
-        Line(number, text, [match.span() for match in _WORD.finditer(text)])
-        for number, text in enumerate(texts, start=1)
-    ]
+    lines = [Line(number, text, split_words(text)) for number, text in enumerate(texts, start=1)]
     lines = [line for line in lines if line.spans]
     if not lines:
         raise DataError(f"{where}: no words in it; write plain text, a sentence a line")
