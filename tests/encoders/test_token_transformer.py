@@ -152,6 +152,31 @@ def test_windows_cover_a_text_and_overlap_by_half(length: int) -> None:
         assert at <= 5 or starts[chosen] + 8 >= length
 
 
+def test_the_best_windows_are_those_of_a_search_over_all() -> None:
+    random = np.random.default_rng(0)
+    for length, room in ((9, 8), (40, 7), (41, 1), (30, 2), (300, 3), (300, 64)):
+        start = np.sort(random.choice(length, 9 if length == 9 else 20, replace=False))
+        end = np.append(start[1:], length)
+        places = window_starts(length, room)
+        before = np.where(places == 0, length, start[:, None] - places)  # (n_words, n_windows)
+        behind = np.where(places + room >= length, length, places + room - end[:, None])
+        holds = (places <= start[:, None]) & (start[:, None] < places + room)
+        expected = np.argmax(np.where(holds, np.minimum(before, behind), -2 * length), axis=1)
+        np.testing.assert_array_equal(best_windows(start, end, places, room, length), expected)
+
+
+def test_a_long_text_of_many_words_takes_memory_in_proportion() -> None:
+    import tracemalloc
+
+    length = 200_000
+    start, places = np.arange(length), window_starts(length, 126)
+    tracemalloc.start()
+    best_windows(start, start + 1, places, 126, length)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 500 * length  # bytes; all words by all windows take 8 * length * 3,000
+
+
 def test_a_sentence_without_words_and_a_model_without_special_pieces(bert: str) -> None:
     encoder = TokenTransformer(model=bert)
     assert np.diff(encoder.encode_all(encoder.prepare([["the"], [], ["king"]])).offsets).tolist() == [1, 0, 1]

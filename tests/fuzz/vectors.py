@@ -41,7 +41,7 @@ def look_at(model: HypersphereClassifier, queries: Any, where: str) -> None:
     check_probabilities(model.predict_proba(queries), f"{where}, predict_proba")
     check_finite(model.measure(queries), f"{where}, measure")
     check_finite(model.novelty(queries), f"{where}, novelty")
-    known = {*map(str, model.classes_.tolist()), "none of these", "-1", str(model.reject_label)}
+    known = {*map(str, model.classes_.tolist()), "none of these", "-1", "-1.0", str(model.reject_label)}
     if not {*map(str, model.predict(queries).tolist())} <= known:
         raise Silent(f"{where}: a label that is no class")
     check_finite(model.temperature_, f"{where}, temperature_")

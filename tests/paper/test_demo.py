@@ -39,3 +39,9 @@ def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     parts = ("steps of hyperproto: loss", "episodes scored, 20-way, 5 shots", "pictures drawn: done")
     for part in parts:
         assert any(note.startswith(part) for note in said), part
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError, match="file"):
+        demo.run_demo(tmp_path / "file" / "below", lambda done, total, note="": pytest.fail("the work began"))

@@ -15,6 +15,7 @@ from hyperproto.encoders.parts.transformer import Batch, TransformerEncoder, in_
 from hyperproto.encoders.parts.word_pieces import Arrays, Ragged, Spelling, cached_tokens, spell
 
 LAYERS = 4  # number of layers that are summed to a word's vector
+NEAR = 4  # windows of at least one token that may hold a given token: they overlap by half, the last by more
 
 
 class TokenTransformer(TransformerEncoder):
@@ -171,10 +172,15 @@ def window_starts(length: int, room: int) -> IntArray:
 def best_windows(start: IntArray, end: IntArray, places: IntArray, room: int, length: int) -> IntArray:
     """Return for each word (tokens `start` to `end` - 1) the window with the largest context on its shorter side.
 
-    At the beginning or end of the text the context counts as complete. The first token is always in the window.
+    At the beginning or end of the text the context counts as complete. The first token is always in the window. At most
+    four windows hold it, since windows begin every half window: only these are compared.
     """
-    before = np.where(places == 0, length, start[:, None] - places)  # (n_words, n_windows)
-    behind = np.where(places + room >= length, length, places + room - end[:, None])
-    has_start = (places <= start[:, None]) & (start[:, None] < places + room)
-    best: IntArray = np.argmax(np.where(has_start, np.minimum(before, behind), -2 * length), axis=1)
+    last = np.searchsorted(places, start, side="right") - 1  # last window that begins at or before the word
+    near = np.maximum(last[:, None] - np.arange(NEAR - 1, -1, -1), 0)  # (n_words, NEAR), ascending
+    place = places[near]
+    before = np.where(place == 0, length, start[:, None] - place)
+    behind = np.where(place + room >= length, length, place + room - end[:, None])
+    has_start = start[:, None] < place + room
+    choice = np.argmax(np.where(has_start, np.minimum(before, behind), -2 * length), axis=1)
+    best: IntArray = near[np.arange(len(near)), choice]
     return best

@@ -245,6 +245,7 @@ def run_demo(out: Path, show: Show) -> DemoReport:
     `show(done, total, note)` is called all along; each part of the work has a total of its own.
     """
     start = time.perf_counter()
+    out.mkdir(parents=True, exist_ok=True)  # an error here comes before the work
     pool = open_pool(RECIPE, "test", lambda done, total: show(done, total, "classes of glyphs drawn"))
     sources = {row: _trained(row, out, pool, show) for row in TRAINED}
     candidates = [candidate for source in sources.values() for candidate in _candidates(source)]

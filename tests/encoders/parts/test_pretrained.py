@@ -238,6 +238,15 @@ def test_damaged_and_foreign_folders(own_bert: Path, tmp_path: Path) -> None:
             assert len(str(e.value)) < 300 + len(str(folder))
 
 
+def test_more_layers_than_tensors_are_refused_before_they_are_built(own_bert: Path) -> None:
+    config = json.loads((own_bert / "config.json").read_text())
+    (own_bert / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9}))
+    with pytest.raises(
+        DataError, match=r"config.json states num_hidden_layers 1e\+09, and the weights hold \d+ tensors"
+    ):
+        load_model(str(own_bert))
+
+
 def test_pickles_are_not_loaded(own_bert: Path) -> None:
     torch.save(load_file(own_bert / "model.safetensors"), own_bert / "pytorch_model.bin")
     (own_bert / "model.safetensors").unlink()

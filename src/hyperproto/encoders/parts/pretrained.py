@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hyperproto.encoders.base import is_finite
 from hyperproto.encoders.parts.sentence_files import MODULES, module_parts
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import is_folder
+from hyperproto.files import is_folder, read_json
 
 ALIASES = {
     "bert": "bert-base-uncased",
@@ -65,6 +65,7 @@ LOCAL: dict[str, Any] = {
 def load_model(name: str, pooler: bool = False) -> Any:
     """Load the network of the checkpoint `name` in float32, with its pooler only if `pooler` is True."""
     transformers, folder = _transformers(), find_model(name)
+    _check_layers(folder)
     try:
         with _quiet(transformers):
             model, found = transformers.AutoModel.from_pretrained(folder, **LOCAL)
@@ -89,6 +90,27 @@ def load_model(name: str, pooler: bool = False) -> Any:
     if has_pooler and not pooler:
         model.pooler = None
     return model
+
+
+def _check_layers(folder: Path) -> None:
+    """Refuse a config.json that states more layers than there are tensors: they would be built before any is missed."""
+    from safetensors import SafetensorError, safe_open
+
+    tensors, weights = 0, sorted(folder.glob("*.safetensors"))
+    try:
+        config = read_json(folder / "config.json")
+        for path in weights:
+            with safe_open(path, framework="pt") as file:
+                tensors += len(file.keys())
+    except (DataError, OSError, SafetensorError):
+        return  # transformers names the damage
+    stated = [(key, n) for key, n in config.items() if "layers" in key] if isinstance(config, dict) else []
+    for key, n in stated:
+        if weights and type(n) is int and n > tensors:
+            raise DataError(
+                f"{folder}: config.json states {key} {n:.3g}, and the weights hold {tensors} tensors; its files are "
+                "not those of one checkpoint: get it again"
+            )
 
 
 def load_language_head(folder: str) -> tuple[torch.nn.Module, torch.Tensor] | None:
