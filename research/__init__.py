@@ -1,12 +1,15 @@
 """Our own studies, outside the wheel. Run them from the root of a checkout.
 
     python -m research.intents                 classifiers on CLINC150, BANKING77 and HWU64, frozen MiniLM
+    python -m research.rivals                  other packages beside ours, on the same texts and vectors
+    python -m research.tuning                  a low-rank map of frozen vectors, fitted by leave-one-out
     python -m research.leaderboard             methods trained for the same CPU minutes, tuned on validation classes
     python -m research.ablation                parts of the difference between HyperProto and ProtoNet
     python -m research.closed_loss             training through the closed form beside ProtoNet's loss
     python -m research.prior_ratio_choice      accuracy of a trained encoder by `prior_ratio`
     python -m research.entity_grid             every method on Few-NERD, settings chosen on dev
     python -m research.intents.page            results/intents
+    python -m research.rivals.page             results/rivals
     python -m research.entities_page           results/entities
     python -m research.stored_table            tables 1, 2 and 5 from all numbers on file
 

@@ -74,8 +74,11 @@ def errors(probability: Probabilities, y: Labels) -> dict[str, float]:
 
 def expected_calibration_error(probability: Probabilities, y: Labels) -> float:
     """Return the mean |confidence - accuracy| over bins of equal width, weighted by their counts."""
-    confidence = probability.max(axis=1)
-    right = probability.argmax(axis=1) == y
+    return confidence_gap(probability.max(axis=1), probability.argmax(axis=1) == y)
+
+
+def confidence_gap(confidence: NDArray[Any], right: NDArray[np.bool_]) -> float:
+    """Return the calibration error of answers (n,) with these confidences; `right` marks the right ones."""
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gap = np.bincount(place, confidence - right, BINS)
-    return float(np.abs(gap).sum() / len(y))
+    return float(np.abs(gap).sum() / len(right))

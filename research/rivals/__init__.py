@@ -1,0 +1,1 @@
+"""Other packages for few-shot text classification beside ours, on the same texts, vectors and supports."""
