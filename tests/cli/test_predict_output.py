@@ -236,3 +236,32 @@ def test_sigterm_leaves_no_draft_beside_the_output(tmp_path: Path, model: Path) 
         assert process.stderr.read() == ""
     assert list(out.parent.iterdir()) == [out]
     assert out.read_text() == "before"
+
+
+@pytest.mark.parametrize("target", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("batch", [1, 64])
+def test_explanations_are_a_column_and_change_no_answer(tmp_path: Path, target: str, batch: int) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3)) + np.repeat(4 * np.eye(3), 20, axis=0)
+    HypersphereClassifier(coverage=0.8).fit(x, np.repeat(list("abc"), 20)).save(tmp_path / "model")
+    table(tmp_path / "new.csv", {"vector": ["4 0 0", "nonsense", "-4 -4 -4"]})
+    plain, out = tmp_path / f"plain.{target}", tmp_path / f"out.{target}"
+    warned("predict", tmp_path / "model", tmp_path / "new.csv", "--out", plain, "--batch", batch)
+    warned("predict", tmp_path / "model", tmp_path / "new.csv", "--out", out, "--batch", batch, "--explain")
+    found = read(out)
+    explanations = [row.pop("explanation", None) or "" for row in found]
+    assert found == read(plain)
+    assert [row["predicted"] for row in found] == ["a", found[1]["predicted"], "none of these"]
+    assert explanations[0].startswith("a has probability ")
+    assert "The nearest example is number " in explanations[0]
+    assert explanations[1] == ""
+    assert explanations[2].startswith("Rejected: ")
+
+
+def test_explanations_of_plain_lines_follow_the_text_and_their_column_must_be_free(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "new.txt").write_text("1 0\n")
+    label, _, text, explanation = run("predict", model, tmp_path / "new.txt", "--explain").rstrip("\n").split("\t")
+    assert (label, text) == ("a", "1 0")
+    assert explanation.startswith("a has probability ")
+    table(tmp_path / "new.csv", {"vector": ["1 0"], "explanation": ["mine"]})
+    with pytest.raises(DataError, match="there is a 'explanation' already, where the answer would go; rename it"):
+        hyperproto.predict(model, tmp_path / "new.csv", tmp_path / "out.csv", explain=True)

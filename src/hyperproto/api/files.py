@@ -37,6 +37,8 @@ from hyperproto.registry import Trust
 from hyperproto.registry import trust as trust_files
 
 ERROR = "error"  # column of the reason why a row has no label
+LABEL, PROBABILITY = "predicted", "probability"  # columns of the answer
+EXPLANATION = "explanation"  # column of the reasons for a label
 ON_ERROR = ("stop", "skip", "blank")
 VECTORS = "identity"  # encoder name that stands for rows that are vectors already
 
@@ -156,6 +158,7 @@ def predict(
     format: str | None = None,  # noqa: A002 # as the command line calls it
     batch: int = 64,
     on_error: str = "blank",
+    explain: bool = False,
     safe_cells: bool = False,
     trust: Trust = None,
 ) -> Labelled:
@@ -172,6 +175,7 @@ def predict(
     on_error : for a row that cannot be labelled, such as an empty text. "blank": it is written without a label, and
         with the reason in a column `error`, which CSV, TSV and Parquet always have then. "skip": it is left out.
         "stop": it is an error, and a file `out` is not written.
+    explain : add a column `explanation`: the runner-up, the nearest example and the parts of the decision, as a text.
     safe_cells : in CSV and TSV, put an apostrophe before every cell that a spreadsheet would take for a formula: one
         that begins with =, +, -, @, a tab or a carriage return.
 
@@ -196,17 +200,16 @@ def predict(
         problems = Problems(table)
         column = text or ("text" if table.format == "lines" else item_column(found))
         table.check_column(column, "--text")
-        added = _added_columns(found, on_error)
+        added = _added_columns(found, on_error, explain)
         _check_free(table.columns or (), added, table.name)
-        with row_writer(out, table, added, optional=(ERROR,), safe_cells=safe_cells) as write:
+        with row_writer(out, table, added, optional=(EXPLANATION, ERROR), safe_cells=safe_cells) as write:
             while rows := list(islice(table.rows, min(batch, sys.maxsize))):
                 for (line, row), answer in zip(rows, _label(found, table, rows, column, added, on_error), strict=True):
                     done += 1
                     if answer.problem is not None:
                         problems.add(line, answer.problem)
                     if answer.problem is None or on_error == "blank":
-                        cells = (answer.label, answer.probability, answer.problem)
-                        write({**row, **dict(zip(added, cells, strict=False))})
+                        write({**row, **answer.cells(added)})
                 write.flush()
     return Labelled(done, problems.count, tuple(problems.sentences()))
 
@@ -218,6 +221,12 @@ class _Answer:
     label: Any = None
     probability: float | None = None
     problem: str | None = None
+    explanation: str | None = None
+
+    def cells(self, columns: Collection[str]) -> dict[str, Any]:
+        """Return the values of these columns."""
+        every = {LABEL: self.label, PROBABILITY: self.probability, EXPLANATION: self.explanation, ERROR: self.problem}
+        return {name: every[name] for name in columns}
 
 
 def _label(
@@ -229,7 +238,7 @@ def _label(
     on_error: str,
 ) -> list[_Answer]:
     """Label some rows at once; a row that cannot be read, or that the model refuses, gets the reason as its answer."""
-    read_item = reader_for(model)
+    read_item, explains = reader_for(model), EXPLANATION in added
     items, answers = {}, {}
     for place, (line, row) in enumerate(rows):
         _check_free(row, added, table.where(line))
@@ -242,16 +251,21 @@ def _label(
                 raise DataError(f"{table.where(line)}: {error}") from None
             answers[place] = _Answer(problem=str(error))
     try:
-        found = _answers(model, list(items.values())) if items else []
+        found = _answers(model, list(items.values()), explains) if items else []
     except DataError:
         if on_error == "stop":
             raise
-        found = [_answer_alone(model, item) for item in items.values()]
+        found = [_answer_alone(model, item, explains) for item in items.values()]
     answers |= dict(zip(items, found, strict=True))
     return [answers[place] for place in range(len(rows))]
 
 
-def _answers(model: HypersphereClassifier, items: list[Any]) -> list[_Answer]:
+def _answers(model: HypersphereClassifier, items: list[Any], explains: bool) -> list[_Answer]:
+    if explains:
+        return [
+            _Answer(each.label, None if each.rejected else round(each.probability, 4), explanation=each.text())
+            for each in model.explain(items, nearest=1)
+        ]
     labels, probability = model.predict(items).tolist(), model.predict_proba(items).tolist()
     place = {label: n for n, label in enumerate(model.classes_.tolist())}
     return [
@@ -260,19 +274,20 @@ def _answers(model: HypersphereClassifier, items: list[Any]) -> list[_Answer]:
     ]
 
 
-def _answer_alone(model: HypersphereClassifier, item: Any) -> _Answer:
+def _answer_alone(model: HypersphereClassifier, item: Any, explains: bool) -> _Answer:
     """Label one item of a batch that was refused, perhaps for a single damaged image."""
     try:
-        [answer] = _answers(model, [item])
+        [answer] = _answers(model, [item], explains)
     except DataError as error:
         return _Answer(problem=str(error).removeprefix("X[0]").lstrip(", "))
     return answer
 
 
-def _added_columns(model: HypersphereClassifier, on_error: str) -> dict[str, str]:
+def _added_columns(model: HypersphereClassifier, on_error: str, explain: bool) -> dict[str, str]:
     """Return the columns of the answer, and their types in Parquet: labels are whole numbers only if all are."""
     whole = model.coverage is None and all(type(label) is int for label in model.classes_.tolist())
-    columns = {"predicted": "int64" if whole else "string", "probability": "double"}
+    columns = {LABEL: "int64" if whole else "string", PROBABILITY: "double"}
+    columns |= {EXPLANATION: "string"} if explain else {}
     return columns | ({ERROR: "string"} if on_error == "blank" else {})
 
 

@@ -120,6 +120,7 @@ def predict(
             callback=_one_of(*ON_ERROR),
         ),
     ] = "blank",
+    explain: Annotated[bool, typer.Option("--explain", help="Add a column explanation: why this label.")] = False,
     safe_cells: Annotated[
         bool,
         typer.Option("--safe-cells", help="CSV, TSV: an apostrophe before cells that a spreadsheet would calculate."),
@@ -135,6 +136,7 @@ def predict(
         format=form,
         batch=batch,
         on_error=on_error,
+        explain=explain,
         safe_cells=safe_cells,
         trust=trust,
     )

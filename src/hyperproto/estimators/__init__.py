@@ -10,6 +10,7 @@ from hyperproto.errors import DataError, unknown_name
 from hyperproto.estimators import first_version  # noqa: F401 # lets pickles of version 0.1 find their classes
 from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
+from hyperproto.estimators.explanation import Contributions, Explanation, NearExample
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
@@ -21,15 +22,18 @@ from hyperproto.registry import trust as trust_files
 
 __all__ = [
     "ClassReport",
+    "Contributions",
     "Diagnosis",
     "EntityTagger",
     "Expected",
+    "Explanation",
     "FewShotClassifier",
     "FewShotImageClassifier",
     "FewShotTextClassifier",
     "HypersphereClassifier",
     "ImageEncoder",
     "MislabelledExample",
+    "NearExample",
     "OutlyingExample",
     "TextEncoder",
     "load_classifier",

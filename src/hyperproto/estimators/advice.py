@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hyperproto.errors import ConfigError
 from hyperproto.estimators.attributes import fitted_attribute
 from hyperproto.estimators.doctor import Diagnosis, diagnose
 from hyperproto.estimators.doctor.examples import left_out_probabilities
+from hyperproto.estimators.explanation import NEAREST, Explanation, explain
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions.arrays import Doubles, Floats
 
 
 class Advice:
     """Methods that explain a fitted classifier to its user."""
+
+    reject_label: Any
 
     @abstractmethod
     def _snapshot(self) -> Snapshot:
@@ -42,3 +46,15 @@ class Advice:
     def diagnose(self) -> Diagnosis:
         """Report on each class and on suspicious examples; needs `store_support`."""
         return replace(diagnose(self._snapshot()), items=self.examples_)
+
+    def explain(self, X: Any, *, nearest: int = NEAREST) -> list[Explanation]:
+        """Explain the answer for each row or item, with the `nearest` stored examples.
+
+        An explanation holds the two likeliest classes, the distance against the threshold if the classifier rejects,
+        the novelty, and the parts that examples, class names and unlabelled rows have in the decision. `str` of it is
+        a short text.
+        """
+        if isinstance(nearest, bool) or not isinstance(nearest, int) or nearest < 0:
+            raise ConfigError(f"nearest={nearest!r}: give a number of examples, 0 or more")
+        X = self._rows_of(X)
+        return explain(self._snapshot(), X, self.reject_label, self.examples_, nearest)
