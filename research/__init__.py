@@ -8,6 +8,7 @@
     python -m research.closed_loss             training through the closed form beside ProtoNet's loss
     python -m research.prior_ratio_choice      accuracy of a trained encoder by `prior_ratio`
     python -m research.entity_grid             every method on Few-NERD, settings chosen on dev
+    python -m research.intents.suggest         strategies of what to label next
     python -m research.intents.page            results/intents
     python -m research.rivals.page             results/rivals
     python -m research.entities_page           results/entities

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hyperproto.api import submit as submit
     from hyperproto.api import tag as tag
     from hyperproto.api import train as train
+    from hyperproto.api.advise import suggest as suggest
     from hyperproto.api.files import add as add
     from hyperproto.api.files import fit as fit
     from hyperproto.api.files import predict as predict
@@ -86,6 +87,7 @@ _HOME = {
     "report": "api",
     "reproduce": "api",
     "submit": "api",
+    "suggest": "api.advise",
     "tag": "api",
     "train": "api",
 }

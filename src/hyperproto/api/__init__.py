@@ -7,7 +7,7 @@
     grid(recipe, settings) -> GridReport            distant_data(sentences, triples, out) -> DistantCorpus
     list_recipes(), list_methods(), list_data(), check_data(spec) -> list[dict]
 
-`hyperproto.fit`, `add` and `predict` work on files of examples: see `hyperproto.api.files`.
+`hyperproto.fit`, `add`, `predict` and `suggest` work on files of examples: see `hyperproto.api.files` and `.advise`.
 
 `progress` is a function `(done, total, note)` that is called during long work. Errors are `HyperProtoError`s; an option
 that a message names (`--shot`) is the argument of that name. `trust` names .py files that a run, a recipe or a model

@@ -90,7 +90,7 @@ def fit(
         warn_of_descriptions(fspath(descriptions), described.keys(), labels)
         model.set_params(names=described)
     more = None if unlabelled is None else read_items(model, fspath(unlabelled), text)
-    with _bar(model, bar):
+    with encoding_bar(model, bar):
         model.fit(items, labels, unlabelled=more)
     if out is not None:
         model.save(out)
@@ -134,7 +134,7 @@ def add(
         found = load_classifier(model)  # again: another process may have changed it
         if not new_classes and (gone := sorted({*labels} - {*found.classes_.tolist()}, key=str)):
             raise DataError(f"{fspath(model)}: class {gone[0]!r} was removed while the examples were read")
-        with _bar(found, bar):
+        with encoding_bar(found, bar):
             found.partial_fit(items, labels)
         found.save(model)
     return found
@@ -201,7 +201,7 @@ def predict(
         column = text or ("text" if table.format == "lines" else item_column(found))
         table.check_column(column, "--text")
         added = _added_columns(found, on_error, explain)
-        _check_free(table.columns or (), added, table.name)
+        check_free(table.columns or (), added, table.name)
         with row_writer(out, table, added, optional=(EXPLANATION, ERROR), safe_cells=safe_cells) as write:
             while rows := list(islice(table.rows, min(batch, sys.maxsize))):
                 for (line, row), answer in zip(rows, _label(found, table, rows, column, added, on_error), strict=True):
@@ -241,7 +241,7 @@ def _label(
     read_item, explains = reader_for(model), EXPLANATION in added
     items, answers = {}, {}
     for place, (line, row) in enumerate(rows):
-        _check_free(row, added, table.where(line))
+        check_free(row, added, table.where(line))
         try:
             if isinstance(row, BadRow):
                 raise ValueError(row.problem)
@@ -291,7 +291,8 @@ def _added_columns(model: HypersphereClassifier, on_error: str, explain: bool) -
     return columns | ({ERROR: "string"} if on_error == "blank" else {})
 
 
-def _check_free(names: Collection[str], added: Collection[str], where: str) -> None:
+def check_free(names: Collection[str], added: Collection[str], where: str) -> None:
+    """Refuse a table that has a column of the answer already."""
     taken = [name for name in added if name in names]
     if taken == [ERROR]:
         raise DataError(
@@ -328,7 +329,7 @@ def _is_image_run(encoder: str | None) -> bool:
 
 
 @contextmanager
-def _bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
+def encoding_bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
     """Show a progress bar inside the block while items are encoded."""
     if isinstance(model, FewShotClassifier):
         before, model.progress = model.progress, wanted

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import hyperproto
-from hyperproto.cli import practice, research
+from hyperproto.cli import advise, practice, research
 from hyperproto.cli.options import JsonFile, Overrides, Trust, with_options
 from hyperproto.cli.terminal import echo, say, show, show_rows, write_json
 from hyperproto.errors import DataError
@@ -33,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(practice.app)
+app.add_typer(advise.app)
 app.add_typer(research.app)
 
 recipes_app = typer.Typer(help="The recipes that come with the package.", no_args_is_help=True)

@@ -15,6 +15,7 @@ from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
 from hyperproto.estimators.storage import read_kind as _read_kind
+from hyperproto.estimators.suggestion import Suggestion
 from hyperproto.estimators.tagger import EntityTagger
 from hyperproto.estimators.text import FewShotTextClassifier, TextEncoder
 from hyperproto.registry import Trust
@@ -35,6 +36,7 @@ __all__ = [
     "MislabelledExample",
     "NearExample",
     "OutlyingExample",
+    "Suggestion",
     "TextEncoder",
     "load_classifier",
 ]

@@ -1,16 +1,17 @@
 """Methods of fitted classifiers that advise their user, shared by those of vectors, texts and images."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike, fspath
 from typing import Any
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.attributes import fitted_attribute
-from hyperproto.estimators.doctor import Diagnosis, diagnose
-from hyperproto.estimators.doctor.examples import left_out_probabilities
+from hyperproto.estimators.doctor import Diagnosis, diagnose, left_out_probabilities
 from hyperproto.estimators.explanation import NEAREST, Explanation, explain
 from hyperproto.estimators.snapshot import Snapshot
+from hyperproto.estimators.suggestion import Suggestion, suggest
 from hyperproto.regions.arrays import Doubles, Floats
 
 
@@ -58,3 +59,14 @@ class Advice:
             raise ConfigError(f"nearest={nearest!r}: give a number of examples, 0 or more")
         X = self._rows_of(X)
         return explain(self._snapshot(), X, self.reject_label, self.examples_, nearest)
+
+    def suggest(self, pool: Any, n: int = 10) -> list[Suggestion]:
+        """Suggest `n` rows or items of a pool to label next, the most useful first.
+
+        They are uncertain, stand for many items of the pool, and differ from each other and from the examples. An item
+        that may be of a new class is marked, and so is one from which on more labels hardly help (`enough`).
+        """
+        rows = self._rows_of(pool)
+        listed = pool if isinstance(pool, Sequence) or getattr(pool, "ndim", 2) == 1 else [None] * len(rows)
+        items = [fspath(item) if isinstance(item, str | PathLike) else None for item in listed]
+        return suggest(self._snapshot(), rows, items, n)

@@ -169,7 +169,7 @@ def explain(model: Snapshot, X: Floats, reject_label: Any, items: Mapping[int, s
     found = []
     for part in blocks(len(X), max(len(classes), 0 if model.rows is None else len(model.rows))):
         rows = model.prepare(X[part])
-        first, second = _first_two(model.scores(rows))
+        first, second = first_two(model.scores(rows))
         at = np.arange(len(rows))
         parts, reason = split.of(rows, first, second)
         near = _nearest(model, rows, items, nearest)
@@ -195,7 +195,7 @@ def explain(model: Snapshot, X: Floats, reject_label: Any, items: Mapping[int, s
     return found
 
 
-def _first_two(scores: Floats) -> tuple[Indices, Indices]:
+def first_two(scores: Floats) -> tuple[Indices, Indices]:
     """Return the classes of the largest and second largest score of each row (n,); -1 without a second."""
     first = scores.argmax(axis=1)
     if scores.shape[1] == 1:

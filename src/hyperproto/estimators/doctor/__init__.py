@@ -6,13 +6,26 @@ from typing import Any
 import numpy as np
 
 from hyperproto.estimators.doctor.confusion import Confusion
-from hyperproto.estimators.doctor.examples import example_numbers, mislabelled_examples, outlying_examples
+from hyperproto.estimators.doctor.examples import (
+    example_numbers,
+    left_out_probabilities,
+    mislabelled_examples,
+    outlying_examples,
+)
 from hyperproto.estimators.doctor.report import ClassReport, Diagnosis, MislabelledExample, OutlyingExample, Plane
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions.arrays import Indices, row_squares
 from hyperproto.regions.statistics import FlatStatistics
 
-__all__ = ["ClassReport", "Confusion", "Diagnosis", "MislabelledExample", "OutlyingExample", "diagnose"]
+__all__ = [
+    "ClassReport",
+    "Confusion",
+    "Diagnosis",
+    "MislabelledExample",
+    "OutlyingExample",
+    "diagnose",
+    "left_out_probabilities",
+]
 
 MOST_DRAWN = 25  # classes in one figure; of more, the most confused
 
