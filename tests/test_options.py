@@ -36,6 +36,7 @@ DECLARATIONS: dict[str, type] = {
     "compare": CompareOptions,
     "evaluate": EvaluateOptions,
     "figure": FigureOptions,
+    "fit_tagger": SelectionOptions,
     "reproduce": ReproduceOptions,
     "submit": SelectionOptions,
     "tag": SelectionOptions,
@@ -54,7 +55,7 @@ def test_functions_and_commands_have_the_options_that_are_declared(name: str) ->
     function = getattr(hyperproto, name)
     parameters = inspect.signature(function).parameters
     command: Any = typer.main.get_command(app)
-    spelled = {flag: each for each in command.commands[name].params for flag in each.opts}
+    spelled = {flag: each for each in command.commands[name.replace("_", "-")].params for flag in each.opts}
     for option_name, (_, option) in declared(DECLARATIONS[name]).items():
         assert parameters[option_name].default == option.default
         assert parameters[option_name].kind is inspect.Parameter.KEYWORD_ONLY

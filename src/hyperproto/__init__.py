@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hyperproto.api import distant_data as distant_data
     from hyperproto.api import evaluate as evaluate
     from hyperproto.api import figure as figure
+    from hyperproto.api import fit_tagger as fit_tagger
     from hyperproto.api import grid as grid
     from hyperproto.api import list_data as list_data
     from hyperproto.api import list_methods as list_methods
@@ -76,6 +77,7 @@ _HOME = {
     "evaluate": "api",
     "figure": "api",
     "fit": "api.files",
+    "fit_tagger": "api",
     "grid": "api",
     "list_data": "api",
     "list_methods": "api",

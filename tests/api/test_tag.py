@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hyperproto.api import tag
+from hyperproto.api import fit_tagger, tag
 from hyperproto.cli import app
 from hyperproto.data import open_pool
 from hyperproto.data.formats.tagged import read_plain
@@ -199,12 +199,66 @@ def test_the_command(support: Path, tmp_path: Path) -> None:
     common = ["tag", str(path), "--support", f"{support},scheme=bio", "--encoder", "tiny-words", "--method", "nnshot"]
     result = CliRunner().invoke(app, common, catch_exceptions=False)
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["entities"] == [{"type": "person", "text": "Marie Curie", "start": 0, "end": 11}]
+    [entity] = json.loads(result.stdout)["entities"]
+    assert 0 < entity.pop("score") < 1
+    assert entity == {"type": "person", "text": "Marie Curie", "start": 0, "end": 11}
     result = CliRunner().invoke(app, [*common, "--format", "conll"], catch_exceptions=False)
     assert result.stdout == "Marie\tperson\nCurie\tperson\n\n"
     result = CliRunner().invoke(app, common[:4])
     assert result.exit_code == 2
     assert "give one of --run and --encoder" in result.output
+
+
+def test_a_saved_tagger_needs_no_examples(support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, out = text(tmp_path, "Marie Curie met Angela in Paris\n"), tmp_path / "tagger"
+    words = [str(support), "--encoder", "tiny-words", "--method", "nnshot"]
+    found = CliRunner().invoke(app, ["fit-tagger", *words, "--out", str(out)], catch_exceptions=False)
+    assert found.stdout == f"{out}: 3 sentences; types: city, person\n"
+    labelled = CliRunner().invoke(app, ["tag", str(path), "--model", str(out)], catch_exceptions=False)
+    assert labelled.stdout == lines_of(support, path, **NEAREST)
+    piped = CliRunner().invoke(app, ["tag", "-", "--model", str(out)], input=path.read_bytes())
+    assert piped.stdout == labelled.stdout
+    model = fit_tagger(support, names="auto", **NEAREST)
+    assert (model.names, model.threshold_) == ("auto", None)
+    with pytest.raises(
+        ConfigError, match=r"--model .*tagger: a saved tagger has its own encoder; leave the option out"
+    ):
+        tag(path, model=out, encoder="minilm")
+    with pytest.raises(ConfigError, match="give one of --support"):
+        tag(path)
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(DataError, match="standard input is closed"):
+        tag("-", model=out)
+
+
+def test_a_rejected_entity_is_not_written(support: Path, tmp_path: Path) -> None:
+    path = text(tmp_path, "Marie Curie\n")
+    words = [str(support), "--encoder", "tiny-words", "--method", "nnshot", "--out", str(tmp_path / "tagger")]
+    CliRunner().invoke(app, ["fit-tagger", *words, "--threshold", "0.999"], catch_exceptions=False)
+    [line] = tag(path, model=tmp_path / "tagger")
+    assert (line.labels, list(line.entities())) == (["O", "O"], [])
+
+
+def test_lines_that_are_not_utf8(support: Path, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"Marie Curie\n\nM\xfcller\nParis\n")
+    with pytest.raises(DataError, match=r"text.txt, line 3: not UTF-8 text"):
+        tag(path, support, **NEAREST)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    skipped = tag(path, support, on_error="skip", **NEAREST)
+    assert [line.line.number for line in skipped] == [1, 4]
+    blank = tag(path, support, on_error="blank", **NEAREST)
+    assert [line.line.number for line in blank] == [1, 3, 4]
+    content = json.loads(blank[1].to_json())
+    assert content["entities"] == content["words"] == []
+    assert content["error"] == "not UTF-8 text (invalid start byte at byte 1)"
+    assert blank[1].to_conll() == ""
+    path.write_bytes(b"\xff")
+    assert [line.problem for line in tag(path, support, on_error="blank", **NEAREST)] == [
+        "not UTF-8 text (invalid start byte at byte 0)"
+    ]
+    with pytest.raises(ConfigError, match="--on-error: there is no way 'never'"):
+        tag(path, support, on_error="never", **NEAREST)
 
 
 def test_three_sentences_teach_minilm(support: Path, tmp_path: Path) -> None:

@@ -103,15 +103,31 @@ def sentences(random: Random, folder: Path, samples: Samples) -> Trial:
     )
     method: Any = random.choice((None, None, None, "protonet", "hyperproto", "nnshot", "structshot", "x", 3))
     scheme: Any = random.choice(("auto", "auto", "auto", "auto", "io", "bio", "x", None))
+    if random.random() < 0.4:  # texts with spans of characters
+        words = [" ".join(map(str, sentence)) for sentence in SENTENCES]
+        tags = mutate_json(random, [[[0, len(text.split()[0]), "person"]] for text in words])
+        words = mutate_json(random, words) if random.random() < 0.3 else words
+        queries = mutate_json(random, words)
+    names: Any = random.choice((None, None, "auto", {"person": "a person"}, {"place": "city"}, {3: ""}, "x", 3))
+    rejection: Any = random.choice(({}, {}, {"threshold": extreme_number(random)}, {"reject_rate": 0.5}))
 
     def run() -> None:
         model = hyperproto.EntityTagger(
-            encoder=f"token-transformer:{samples.bert}", method=method, options=options, scheme=scheme
+            encoder=f"token-transformer:{samples.bert}",
+            method=method,
+            options=options,
+            scheme=scheme,
+            names=names,
+            **rejection,
         )
         model.fit(words, tags)
         for found in model.predict_proba(queries):
             check_probabilities(found, "EntityTagger")
         model.entities(queries)
+        for spans in model.spans(queries):
+            if not all(0 <= span.score <= 1 and span.start < span.end for span in spans):
+                raise Silent("a span without characters, or with a score that is no probability")
+        model.score(words, tags)
         model.save(folder / "tagger")
         hyperproto.EntityTagger.load(folder / "tagger")
         model.partial_fit(queries, [["person"] * len(sentence) for sentence in queries])

@@ -2,8 +2,9 @@
 
     train(recipe) -> Run                            compare(data, run | encoder, ...) -> Comparison
     evaluate(data, run | encoder, ...) -> Result    tag(text, support, ...) -> list[TaggedLine]
-    submit(test_input, ...) -> Submission           report(table) -> TableReport
-    figure(name, out, ...) -> list[PaperFigure]     reproduce(table) -> Reproduction
+    fit_tagger(support, out, ...) -> EntityTagger   report(table) -> TableReport
+    submit(test_input, ...) -> Submission           reproduce(table) -> Reproduction
+    figure(name, out, ...) -> list[PaperFigure]
     grid(recipe, settings) -> GridReport            distant_data(sentences, triples, out) -> DistantCorpus
     list_recipes(), list_methods(), list_data(), check_data(spec) -> list[dict]
 
@@ -15,9 +16,10 @@ may import (`FILE.py:CLASS`). Files that you name yourself, as a method or in `o
 ends: see SECURITY.md. Torch is imported by the functions that need it, not by this package.
 """
 
+from hyperproto.api.entities import fit_tagger, tag
 from hyperproto.api.lists import check_data, distant_data, list_data, list_methods, list_recipes
 from hyperproto.api.paper import figure, grid, report, reproduce
-from hyperproto.api.research import Submission, compare, evaluate, submit, tag, train
+from hyperproto.api.research import Submission, compare, evaluate, submit, train
 
 __all__ = [
     "Submission",
@@ -26,6 +28,7 @@ __all__ = [
     "distant_data",
     "evaluate",
     "figure",
+    "fit_tagger",
     "grid",
     "list_data",
     "list_methods",

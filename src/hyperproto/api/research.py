@@ -1,12 +1,12 @@
 """Train methods, measure them on episodes of unseen classes, and answer hidden test sets."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hyperproto.errors import ConfigError, DataError
+from hyperproto.errors import ConfigError
 from hyperproto.options import (
     CompareOptions,
     EpisodeOptions,
@@ -23,7 +23,6 @@ from hyperproto.registry import trust as trust_files
 
 if TYPE_CHECKING:
     from hyperproto.comparison.measure import Selection
-    from hyperproto.data.formats.tagged import TaggedLine
     from hyperproto.evaluation import Result
     from hyperproto.reports.comparison import Comparison
     from hyperproto.training import Run
@@ -90,7 +89,7 @@ def evaluate(data: str, *, progress: Show | None = None, **settings: Unpack[Eval
     from hyperproto.comparison.measure import Tasks, measure
 
     options = complete(EvaluateOptions, settings)
-    chosen = replace(_one_selection(options), known=[options["evidence"]], names=options["names"])
+    chosen = replace(one_selection(options), known=[options["evidence"]], names=options["names"])
     [[result]] = measure(chosen, Tasks(data, **only(EpisodeOptions, options)), progress)
     return result
 
@@ -146,58 +145,6 @@ def compare(data: str, *, progress: Show | None = None, **settings: Unpack[Compa
     return Comparison(measure(chosen, Tasks(data, shots, **only(EpisodeOptions, options)), progress))
 
 
-@documented(SelectionOptions)
-def tag(
-    text: str | PathLike[str] | Iterable[str],
-    support: str | PathLike[str],
-    *,
-    progress: Show | None = None,
-    **settings: Unpack[SelectionOptions],
-) -> "list[TaggedLine]":
-    """Find entities in raw text, given a few annotated sentences; `encoder="minilm"` needs no training.
-
-    Parameters
-    ----------
-    text : the path of a file of plain text, a sentence a line; or a list of sentences.
-    support : a file of annotated sentences (IO, BIO or BIOES), with options as in `FILE,scheme=io`.
-    settings : see `SelectionOptions`; one of `run` and `encoder` is needed. Without `method` and `transform` the ones
-        that are best on words without training are taken.
-
-    Returns
-    -------
-    For each line that has words: `labels`, `entities()`, `to_json()`, `to_conll()`.
-
-    Examples
-    --------
-    >>> lines = tag(["Anna lives in Rome."], "few.conll", encoder="minilm")  # doctest: +SKIP
-    >>> [(entity["type"], entity["text"]) for entity in lines[0].entities()]  # doctest: +SKIP
-    [('person', 'Anna'), ('city', 'Rome')]
-    """
-    from hyperproto.data import open_pool
-    from hyperproto.data.formats.tagged import TaggedLine, cut_lines, labels_of_sentences, read_plain
-    from hyperproto.estimators import EntityTagger
-    from hyperproto.training import Run
-
-    chosen = _one_selection(options := complete(SelectionOptions, settings))
-    examples = open_pool(f"conll:{fspath(support)}", "all")
-    if not examples.n_classes:
-        raise DataError(f"{fspath(support)}: every word is O; mark at least one entity")
-    lines = read_plain(Path(text)) if isinstance(text, str | PathLike) else cut_lines(text, "the text")
-    for folder in chosen.runs:
-        Run(folder).read_config()  # refuses a folder without a run
-    tagger = EntityTagger(
-        encoder=[*chosen.runs, *chosen.encoders][0],
-        method=options["method"],
-        fit_mode=options["fit"],
-        feature_transform=options["transform"],
-        options={key: value for key, [value] in chosen.options.items()} or None,
-        scheme="io",
-    )
-    tagger.fit(examples.items, labels_of_sentences(examples))
-    labels = tagger.predict([line.words for line in lines], progress=noted(progress, "sentences encoded"))
-    return [TaggedLine(*pair) for pair in zip(lines, labels, strict=True)]
-
-
 @dataclass(frozen=True)
 class Submission:
     """Answers to a hidden test set: the file that its server takes, and the predicted class of each task."""
@@ -234,7 +181,7 @@ def submit(
     from hyperproto.episodes.episode_files import predictions_name, read_fewrel_test, write_predictions
     from hyperproto.evaluation import EncodedPool, predict_episodes
 
-    chosen = _one_selection(complete(SelectionOptions, settings))
+    chosen = one_selection(complete(SelectionOptions, settings))
     pool, episodes = read_fewrel_test(Path(test_input), uncased=uncased)
     [candidate] = chosen.candidates(pool)
     encoded = EncodedPool.encode(candidate.encoder, pool, noted(progress, "items encoded"))
@@ -245,7 +192,7 @@ def submit(
     return Submission(path, labels)
 
 
-def _one_selection(options: SelectionOptions) -> "Selection":
+def one_selection(options: SelectionOptions) -> "Selection":
     """Return the selection of a single run or encoder, with at most one method, closed form and transform."""
     from hyperproto.comparison.measure import Selection
 

@@ -90,26 +90,55 @@ def compare(
 @app.command()
 @with_options(SelectionOptions)
 def tag(
-    text: Annotated[Path, typer.Argument(help="Plain text, a sentence a line.", dir_okay=False)],
+    text: Annotated[str, typer.Argument(help="Plain text, a sentence a line; - for standard input.")],
     support: Annotated[
-        str, typer.Option(help="Annotated sentences, FILE.conll (IO, BIO or BIOES); options as in FILE,scheme=io.")
-    ],
+        str | None,
+        typer.Option(help="Annotated sentences, FILE.conll (IO, BIO or BIOES); options as in FILE,scheme=io."),
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="A saved tagger, in place of --support.", file_okay=False)] = None,
     form: Annotated[Literal["jsonl", "conll"], typer.Option("--format", help="jsonl or conll.")] = "jsonl",
     out: Annotated[Path | None, typer.Option(help="Write there (default: standard output).", dir_okay=False)] = None,
+    on_error: Annotated[
+        Literal["stop", "skip", "blank"],
+        typer.Option(help="A line that is not UTF-8: stop there, skip it, or write it without entities."),
+    ] = "stop",
     **settings: Unpack[SelectionOptions],
 ) -> None:
     """Find entities in raw text, given a few annotated sentences; --encoder minilm needs no training."""
-    check_one_source(settings)
+    if model is None:
+        check_one_source(settings)
     with progress_bar("tag") as progress:
-        tagged = hyperproto.tag(text, support, progress=progress, **settings)
+        tagged = hyperproto.tag(text, support, model=model, on_error=on_error, progress=progress, **settings)
     content = "".join(line.to_json() if form == "jsonl" else line.to_conll() for line in tagged)
     if out is None:
         rows_output().write(content)
         return
     with atomic_write(out) as file:
         file.write(content.encode())
-    entities = sum(len(list(line.entities())) for line in tagged)
+    entities = sum(len(line.scores) for line in tagged)
     say(f"{out}: {len(tagged)} sentences, {entities} entities")
+
+
+@app.command()
+@with_options(SelectionOptions)
+def fit_tagger(
+    support: Annotated[
+        str, typer.Argument(help="Annotated sentences, FILE.conll (IO, BIO or BIOES); options as in FILE,scheme=io.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the tagger; an existing one is replaced.", file_okay=False)],
+    names: Annotated[bool, typer.Option("--names", help="Use the words of each type as one more example.")] = False,
+    threshold: Annotated[float | None, typer.Option(help="Smallest score of an entity that is tagged.")] = None,
+    reject_rate: Annotated[
+        float | None, typer.Option(help="Share of right entities that may be lost by rejection, such as 0.05.")
+    ] = None,
+    **settings: Unpack[SelectionOptions],
+) -> None:
+    """Fit a tagger to annotated sentences and save it, for `tag TEXT --model FOLDER`."""
+    check_one_source(settings)
+    given = {"names": "auto" if names else None, "threshold": threshold, "reject_rate": reject_rate}
+    with progress_bar("fit-tagger") as progress:
+        found = hyperproto.fit_tagger(support, out, progress=progress, **given, **settings)  # type: ignore[arg-type]
+    say(f"{out}: {len(found.sentences_)} sentences; types: {', '.join(found.classes_[1:])}")
 
 
 @app.command()

@@ -246,13 +246,13 @@ def descriptions(names: Any, tags: Sentences) -> dict[str, str]:
         found = dict(names)
     elif names == AUTO:
         types = sorted({tag for row in tags for tag in row} - {OUTSIDE_NAME})
-        found = {name: text for name in types if split_words(text := label_words(name))}
+        found = {name: text for name in types if (text := label_words(name))}
     else:
         raise ConfigError(f"names={names!r:.60}: give 'auto', a mapping from types to texts, or None")
     for name, text in found.items():
         if not isinstance(name, str) or name in ("", OUTSIDE_NAME):
             raise ConfigError(f"names: {name!r:.60} is no type; a type is a string, and not {OUTSIDE_NAME!r}")
-        if problem := text_problem(text) or ("" if split_words(text) else f"is {text!r:.60}, a text without words"):
+        if problem := text_problem(text):
             raise ConfigError(f"names: the description of {name!r} {problem}")
     return found
 

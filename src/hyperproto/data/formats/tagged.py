@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from hyperproto.data.formats.relations import item_kind
 from hyperproto.data.pool import OUTSIDE, IntArray, Pool
 from hyperproto.errors import DataError
-from hyperproto.files import read_utf8
+from hyperproto.files import decode_utf8, read_bytes, read_utf8
 
 OUTSIDE_NAME = "O"  # label of words that belong to no entity
 DOCUMENT = "-DOCSTART-"  # first line of each document in CoNLL-2003
@@ -138,6 +138,7 @@ class Line:
     number: int  # in the file, from 1
     text: str
     spans: list[tuple[int, int]]
+    problem: str | None = None  # why the line cannot be read; it has no text then
 
     @property
     def words(self) -> list[str]:
@@ -154,9 +155,29 @@ def split_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
-def read_plain(path: Path) -> list[Line]:
-    """Read a file of plain text and split it into words; lines without words are skipped."""
-    return cut_lines(text_lines(path), str(path))
+def read_plain(path: Path, keep_bad: bool = False) -> list[Line]:
+    """Read a file of plain text and split it into words; see `cut_text`."""
+    return cut_text(read_bytes(path), str(path), keep_bad)
+
+
+def cut_text(content: bytes, where: str, keep_bad: bool = False) -> list[Line]:
+    """Split a UTF-8 text into lines and words; lines without words are skipped.
+
+    With `keep_bad`, a line that is not UTF-8 has no words but a `problem`; otherwise it raises a DataError.
+    """
+    if not keep_bad:
+        return cut_lines(decode_utf8(content, where).replace("\r\n", "\n").split("\n"), where)
+    texts, problems = [], {}
+    for number, line in enumerate(content.replace(b"\r\n", b"\n").split(b"\n"), start=1):
+        try:
+            texts.append(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            texts.append("")
+            problems[number] = f"not UTF-8 text ({error.reason} at byte {error.start})"
+    if problems and not any(split_words(text) for text in texts):
+        return [Line(number, "", [], problem) for number, problem in problems.items()]
+    bad = [Line(number, "", [], problem) for number, problem in problems.items()]
+    return sorted([*cut_lines(texts, where), *bad], key=lambda line: line.number)
 
 
 def cut_lines(texts: Iterable[str], where: str) -> list[Line]:
@@ -170,19 +191,34 @@ def cut_lines(texts: Iterable[str], where: str) -> list[Line]:
 
 @dataclass(frozen=True, eq=False)
 class TaggedLine:
-    """A line of text with a label for each word."""
+    """A line of text with a label for each word, and a score for each entity."""
 
     line: Line
     labels: list[str]
+    scores: list[float]  # of the entities, in the order of the text
+
+    @classmethod
+    def of(cls, line: Line, entities: Sequence[tuple[str, int, int, float]]) -> "TaggedLine":
+        """Return a line with entities: type, first word, one past the last, and score."""
+        labels = [OUTSIDE_NAME] * len(line.spans)
+        for kind, first, last, _ in entities:
+            labels[first:last] = [kind] * (last - first)
+        return cls(line, labels, [score for *_, score in entities])
+
+    @property
+    def problem(self) -> str | None:
+        """Reason why the line cannot be read, or None."""
+        return self.line.problem
 
     def entities(self) -> Iterator[dict[str, Any]]:
-        """Yield runs of one label with their positions in the text."""
+        """Yield the entities with their positions in the text and their scores."""
         names = sorted({*self.labels} - {OUTSIDE_NAME})
-        numbers = np.array([names.index(label) if label != OUTSIDE_NAME else OUTSIDE for label in self.labels])
+        numbers = np.array([names.index(label) if label != OUTSIDE_NAME else OUTSIDE for label in self.labels], int)
         spans = find_spans(numbers, np.array([0, len(numbers)]))
-        for first, end, label in zip(spans.start, spans.end, spans.label, strict=True):
+        for first, end, label, score in zip(spans.start, spans.end, spans.label, self.scores, strict=True):
             start, stop = self.line.spans[first][0], self.line.spans[end - 1][1]
-            yield {"type": names[label], "text": self.line.text[start:stop], "start": start, "end": stop}
+            place = {"start": start, "end": stop, "score": round(score, 4)}
+            yield {"type": names[label], "text": self.line.text[start:stop], **place}
 
     def to_json(self) -> str:
         """Return one line of JSON; positions count characters from 0, the end is exclusive."""
@@ -191,9 +227,10 @@ class TaggedLine:
             for (start, end), label in zip(self.line.spans, self.labels, strict=True)
         ]
         content = {"line": self.line.number, "text": self.line.text, "entities": list(self.entities()), "words": words}
-        return json.dumps(content, ensure_ascii=False) + "\n"
+        reason = {} if self.problem is None else {"error": self.problem}
+        return json.dumps({**content, **reason}, ensure_ascii=False) + "\n"
 
     def to_conll(self) -> str:
-        """Return lines of word, tab, label, and a blank line at the end."""
+        """Return lines of word, tab, label, and a blank line at the end; nothing for a line that cannot be read."""
         pairs = zip(self.line.words, self.labels, strict=True)
-        return "".join(f"{word}\t{label}\n" for word, label in pairs) + "\n"
+        return "".join(f"{word}\t{label}\n" for word, label in pairs) + "\n" if self.labels else ""
