@@ -9,6 +9,8 @@
     python -m research.prior_ratio_choice      accuracy of a trained encoder by `prior_ratio`
     python -m research.entity_grid             every method on Few-NERD, settings chosen on dev
     python -m research.intents.suggest         strategies of what to label next
+    python -m research.entity_names            names of types and scores of spans of the tagger on Few-NERD
+    python -m research.long_documents          texts longer than the encoder reads
     python -m research.intents.page            results/intents
     python -m research.rivals.page             results/rivals
     python -m research.entities_page           results/entities

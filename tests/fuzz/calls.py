@@ -105,11 +105,14 @@ def sentences(random: Random, folder: Path, samples: Samples) -> Trial:
     scheme: Any = random.choice(("auto", "auto", "auto", "auto", "io", "bio", "x", None))
     if random.random() < 0.4:  # texts with spans of characters
         words = [" ".join(map(str, sentence)) for sentence in SENTENCES]
-        tags = mutate_json(random, [[[0, len(text.split()[0]), "person"]] for text in words])
-        words = mutate_json(random, words) if random.random() < 0.3 else words
-        queries = mutate_json(random, words)
-    names: Any = random.choice((None, None, "auto", {"person": "a person"}, {"place": "city"}, {3: ""}, "x", 3))
-    rejection: Any = random.choice(({}, {}, {"threshold": extreme_number(random)}, {"reject_rate": 0.5}))
+        tags = [[[0, len(text.split()[0]), "person"]] for text in words]
+        tags = mutate_json(random, tags) if random.random() < 0.4 else tags
+        queries = mutate_json(random, words) if random.random() < 0.4 else words
+    names: Any = random.choice((None, None, None, "auto", {"person": "a person"}, {"place": "city"}))
+    names = random.choice(({3: ""}, "x", 3)) if random.random() < 0.1 else names
+    rejection: Any = random.choice(
+        ({}, {}, {}, {"threshold": 0.5}, {"reject_rate": 0.5}, {"threshold": extreme_number(random)})
+    )
 
     def run() -> None:
         model = hyperproto.EntityTagger(

@@ -162,6 +162,11 @@ def tag(random: Random, folder: Path, samples: Samples) -> Command:
         "--encoder",
         encoder,
     ]
+    if random.random() < 0.4:
+        write_files(
+            folder / "tagger", mutate_files(random, samples.tagger) if random.random() < 0.5 else samples.tagger
+        )
+        words = ["tag", "text.txt", "--model", "tagger", "--on-error", random.choice(("stop", "skip", "blank", "x"))]
     return Command([*words, *random.choice(([], ["--format", "conll"], ["--out", "tags.jsonl"], ["--format", "x"]))])
 
 
