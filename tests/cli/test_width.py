@@ -51,7 +51,7 @@ ALL = list(commands())
 
 
 def test_every_command_is_looked_at() -> None:
-    assert len(ALL) == 22
+    assert len(ALL) == 23
     assert ["recipes", "list"] in ALL
 
 

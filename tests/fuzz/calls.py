@@ -300,7 +300,18 @@ def grids(random: Random, folder: Path, samples: Samples) -> Trial:
 
 
 @kind(
-    "reports", "report", "figure", "submit", "tag", "fit", "add", "predict", "load_classifier", "model_lock", share=15
+    "reports",
+    "report",
+    "figure",
+    "submit",
+    "tag",
+    "fit_tagger",
+    "fit",
+    "add",
+    "predict",
+    "load_classifier",
+    "model_lock",
+    share=15,
 )
 def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     """Functions that take paths: what is not there, is a folder, or has an odd name."""
@@ -321,6 +332,7 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
             hyperproto.submit(path, folder / "out.json", encoder=f"relation-transformer:{samples.bert}")
         elif call == 2:
             hyperproto.tag(path, other, encoder=f"token-transformer:{samples.bert}")
+            hyperproto.fit_tagger(other, folder / "new", encoder=f"token-transformer:{samples.bert}")
         elif call == 3:
             hyperproto.fit(
                 path,

@@ -170,6 +170,16 @@ def tag(random: Random, folder: Path, samples: Samples) -> Command:
     return Command([*words, *random.choice(([], ["--format", "conll"], ["--out", "tags.jsonl"], ["--format", "x"]))])
 
 
+@command("fit-tagger", 1)
+def fit_tagger(random: Random, folder: Path, samples: Samples) -> Command:
+    (folder / "few.conll").write_bytes(
+        mutate_file(random, "few.conll", samples.conll) if random.random() < 0.6 else samples.conll
+    )
+    words = ["fit-tagger", "few.conll", "--encoder", f"token-transformer:{samples.bert}", "--out", "new"]
+    number = extreme_number_text(random)
+    return Command([*words, *random.choice(([], ["--names"], ["--threshold", number], ["--reject-rate", number]))])
+
+
 @command("submit", 2)
 def submit(random: Random, folder: Path, samples: Samples) -> Command:
     (folder / "test.json").write_bytes(mutate_file(random, "test.json", samples.hidden))
