@@ -119,7 +119,7 @@ def tag(
     say(f"{out}: {len(tagged)} sentences, {entities} entities")
 
 
-@app.command()
+@app.command("fit-tagger")
 @with_options(SelectionOptions)
 def fit_tagger(
     support: Annotated[
