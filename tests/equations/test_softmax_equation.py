@@ -1,4 +1,4 @@
-"""The refined head: its loss stated with loops, its optimum, the reference, and each example left out by folds."""
+"""The refined head: its loss stated with loops, its optimum, the reference, and leave-one-out."""
 
 import math
 from dataclasses import replace
@@ -170,36 +170,32 @@ def test_where_nothing_is_known_of_scatter_the_closed_form_stands() -> None:
     assert np.array_equal(alone.center, closed.center)
 
 
+def test_leave_one_out_of_a_refined_head_is_that_of_the_closed_form(rng: np.random.Generator) -> None:
+    case = five(rng, (6, 2, 5, 1, 8))
+    stats = FlatStatistics.of(case[0], case[1], np.ones(22), moments_of(case[0], case[1], None, 5))
+    index = np.flatnonzero(case[1] != 3)
+    form, closed = (kind(Sphere, "bayes", {"evidence": Evidence(*case[3:])}) for kind in (RefinedForm, ClosedForm))
+    refined: Any = replace(form.fit(stats), sharpness=3.0)  # type: ignore[type-var]
+    expected = left_out_measures(LeftOut(stats), closed.fit(stats), closed, index)
+    np.testing.assert_allclose(left_out_measures(LeftOut(stats), refined, form, index), 3 * expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("kind", [RefinedForm, ClosedForm])
-def test_leaving_out_is_by_folds(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
-    """No example is judged by a head that it, or a cluster that it made, had a part in; each fold is fitted once."""
+def test_heads_are_fitted_without_a_fold(rng: np.random.Generator, kind: Any) -> None:
     x, y, way, names, named, rows = five(rng, (6, 2, 5, 1, 8))
     stats = FlatStatistics.of(x, y, np.ones(len(y)), moments_of(x, y, None, way))
     form = kind(Sphere, "bayes", {"evidence": Evidence(names, named, rows)})
-    sphere: Any = form.fit(stats)
-    out, fits = LeftOut(stats), []
-    fit = ClosedForm.fit
-
-    def noted(self: ClosedForm, stats: Any) -> Any:
-        fits.append(len(stats.labels))
-        return fit(self, stats)
-
-    monkeypatch.setattr(ClosedForm, "fit", noted)
-    found = left_out_measures(out, sphere, form, np.arange(len(y)))
-    np.testing.assert_allclose(found[3:9], left_out_measures(out, sphere, form, np.arange(3, 9)), rtol=1e-12)
-    assert len(fits) == left_out.FOLDS
-    monkeypatch.undo()
-    assert sum(len(y) - size for size in fits) == len(y)
-    folds = left_out._folds(stats)
+    folds = left_out.Folds.fit(stats, form)
+    found = folds.measures(x, np.arange(len(y)))
     for n in range(way):
-        each = np.bincount(folds[y == n], minlength=5)
+        each = np.bincount(folds.fold[y == n], minlength=5)
         assert each.max() - each.min() <= 1
     for i in (0, 7, 12):
-        keep = folds != folds[i]
+        keep = folds.fold != folds.fold[i]
         alone = fitted((x[keep], y[keep], way, names, named, rows), refine=kind is RefinedForm)
         expected = alone.measure(x[i : i + 1])[0]
         np.testing.assert_allclose(found[i] - found[i].mean(), expected - expected.mean(), rtol=1e-6, atol=1e-6)
-    stored = replace(sphere, folds=left_out.Folds.fit(stats, form))
+    stored = replace(form.fit(stats), folds=folds)
     np.testing.assert_allclose(left_out_measures(LeftOut(stats), stored, form, np.arange(3)), found[:3], rtol=1e-12)
 
 

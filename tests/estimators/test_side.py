@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.temperature import UNLABELLED_STEP, support_temperature
+from hyperproto.estimators.temperature import UNLABELLED_STEP
 from hyperproto.heads import RefinedForm
 from hyperproto.regions import ClassStatistics, ClosedForm, Evidence, Sphere
+from hyperproto.regions.left_out import Folds, left_out_measures
 from tests.estimators.conftest import assert_equal_models
 from tests.estimators.test_storage import forge, put
 
@@ -292,7 +294,6 @@ def test_a_saved_auto_keeps_its_head_until_an_example_changes(make: Any, tmp_pat
 ALONE, ALONE_Y = drawn(1, 5)
 
 
-@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize(
     ("examples", "known"),
     [
@@ -302,17 +303,74 @@ ALONE, ALONE_Y = drawn(1, 5)
         ((None, None), {"names": NAMES}),
     ],
 )
-def test_where_no_example_can_be_left_out_rows_make_few_surer(
-    make: Any, refine: Any, examples: Any, known: Any
-) -> None:
+def test_where_no_example_can_be_left_out_rows_make_few_surer(make: Any, examples: Any, known: Any) -> None:
     without = make().fit(*examples, **known)
-    model = make(refine=refine).fit(*examples, **known, unlabelled=ROWS)
+    model = make().fit(*examples, **known, unlabelled=ROWS)
     inside = model._snapshot()
-    prior = model.prior_ratio, model.feature_transform != "none", inside.posterior_centers
-    by_examples = support_temperature(inside.left_out, inside.region, inside.form, *prior)
+    by_examples = inside.temperature_of(inside.region)
     no_surer = (model.temperature_ / by_examples ** (1 - UNLABELLED_STEP)) ** (1 / UNLABELLED_STEP)
     model.set_params(temperature=no_surer)
     assert model.predict_proba(ROWS).max(1).mean() == pytest.approx(without.predict_proba(ROWS).max(1).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("shots", [1, 4])
+def test_a_refined_head_is_as_confident_on_rows_as_the_closed_form(
+    make: Any, monkeypatch: pytest.MonkeyPatch, shots: int
+) -> None:
+    """Leave-one-out measures of the closed form are scaled by the ratio of the two temperatures."""
+    rows, (x, y) = drawn(30, 8)[0], drawn(shots, 5)
+    model, closed = (make(refine=refine).fit(x, y, names=NAMES, unlabelled=rows) for refine in (True, False))
+    assert model.predict_proba(rows).max(1).mean() == pytest.approx(closed.predict_proba(rows).max(1).mean(), abs=1e-4)
+    inside, index = model._snapshot(), np.arange(len(y))
+    if shots > 1:
+        found, before = (
+            left_out_measures(each.left_out, each.region, each.form, index) / each.temperature
+            for each in (inside, closed._snapshot())
+        )
+        np.testing.assert_allclose(found, before, rtol=1e-6)
+        assert inside.region.sharpness != 1
+
+
+def test_with_few_rows_examples_out_of_their_fold_take_their_place(make: Any) -> None:
+    for rows in ({}, {"unlabelled": ROWS[:3]}):
+        model = make(refine=True).fit(*drawn(4, 5), names=NAMES, **rows)
+        inside = model._snapshot()
+        index, stats = np.arange(20), inside.stats
+        heads = [Folds.fit(stats, form) for form in (inside.form, inside.before(inside.region).form)]
+        now, before = (
+            softmax(-fold.measures(stats.rows, index) / t, axis=1).max(1).mean()
+            for fold, t in zip(heads, (model.temperature_, model.temperature_ / inside.region.sharpness), strict=True)
+        )
+        assert now == pytest.approx(before, abs=1e-4)
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_what_takes_long_is_computed_by_each_change(make: Any, refine: bool) -> None:
+    """And neither by the first prediction nor, without rows and refinement, by the fit."""
+    reports: list[Any] = []
+    model = make(refine=refine).fit(X, Y, unlabelled=ROWS, progress=lambda *report: reports.append(report))
+    assert [done for done, _, _ in reports] == [0, 1, 2, 3]
+    assert reports[2] == (2, 3, "leave-one-out")
+    changes: list[Callable[[], Any]] = [
+        lambda: model.partial_fit(TEST[:2], TEST_Y[:2]),
+        lambda: model.forget(TEST[:2], TEST_Y[:2]),
+        lambda: model.merge(make(refine=refine).fit(TEST, TEST_Y)),
+        lambda: model.remove_class("a"),
+    ]
+    for change in changes:
+        change()
+        before = vars(model._snapshot()).copy()
+        assert {"region", "linear", "temperature"} <= before.keys()
+        model.predict_proba(Q)
+        assert vars(model._snapshot()).keys() == before.keys()
+    later = make().fit(X, Y, names=NAMES)
+    assert "region" not in vars(later._snapshot())
+
+
+def test_a_number_as_temperature_needs_no_leave_one_out(make: Any) -> None:
+    model = make(temperature=2.0).fit(X, Y, unlabelled=ROWS)
+    assert "left_out" not in vars(model._snapshot())
+    assert model.temperature_ == 2
 
 
 def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path) -> None:
@@ -327,7 +385,7 @@ def test_a_temperature_of_rows_is_saved_without_them(make: Any, tmp_path: Path) 
     again.partial_fit(TEST[:5], TEST_Y[:5])  # now examples can be left out
     assert again.temperature_ != model.temperature_
     forge(tmp_path, tensors=put("row_temperature", 0, 0.0))
-    with pytest.raises(DataError, match=r"a cluster has a negative weight, or a temperature is not above 0"):
+    with pytest.raises(DataError, match="a cluster has a negative weight, or a temperature is not above 0"):
         HypersphereClassifier.load(tmp_path)
 
 
@@ -383,12 +441,15 @@ SIDE = {
     "'cluster_mean' is of type float64 and shape \\(4, 12\\)": lambda parts: parts.update(
         cluster_mean=parts["cluster_mean"][:4].copy()
     ),
-    "'fold_fold' is of type float64": lambda parts: parts.update(fold_fold=parts["fold_fold"].astype(float)),
+    "'left_out_fold' is of type float64": lambda parts: parts.update(
+        left_out_fold=parts["left_out_fold"].astype(float)
+    ),
+    "holds head_sharpness, left_out_fold without left_out_center": lambda parts: parts.pop("left_out_center"),
     "'head_center' holds numbers that are not finite": put("head_center", (0, 0), np.nan),
     "'names' are not of length 1": put("names", (0, 0), 7.0),
     "names classes that do not exist": put("named", 0, 9),
     "a cluster has a negative weight": put("cluster_worth", 0, -1.0),
-    "an example is in a fold that does not exist": put("fold_fold", 0, 77),
+    "an example is in a fold that does not exist": put("left_out_fold", 0, 77),
     "a class has no examples": lambda parts: parts["declared"].fill(0),
 }
 

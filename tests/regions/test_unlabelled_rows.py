@@ -8,7 +8,7 @@ import pytest
 
 from hyperproto.heads import RefinedForm
 from hyperproto.regions import ClassStatistics, ClosedForm, Evidence, Sphere
-from hyperproto.regions.evidence import _Rows
+from hyperproto.regions.evidence import UnlabelledRows
 from hyperproto.regions.whitening import within_class_whitening
 
 
@@ -23,7 +23,7 @@ def test_traces_are_those_of_the_covariance(shape: tuple[int, ...]) -> None:
     rows, residual = random.normal(3.0, 2.0, shape), random.normal(size=(*shape[:-2], 5, shape[-1]))
     scatter = np.sum(residual**2, axis=(-2, -1)) / 5
     whiten, _ = within_class_whitening(residual, scatter, np.full_like(scatter, 5.0), scatter > 0)
-    found = _Rows.of(rows, None, whiten, np.float64)
+    found = UnlabelledRows.of(rows, None, whiten, np.float64)
     white = whiten(rows)
     away = white - white.mean(axis=-2, keepdims=True)
     covariance = np.swapaxes(away, -1, -2) @ away / shape[-2]

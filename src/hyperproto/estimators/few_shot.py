@@ -1,6 +1,7 @@
 """FewShotClassifier: an item encoder followed by a `HypersphereClassifier`, the base of text and image classifiers."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -27,6 +28,7 @@ from hyperproto.estimators.items import (
 from hyperproto.estimators.labels import plain_label
 from hyperproto.estimators.parameters import closed_form
 from hyperproto.estimators.snapshot import Snapshot
+from hyperproto.progress import progress_bar
 from hyperproto.regions import PRIOR_RATIO
 from hyperproto.regions.arrays import Floats
 from hyperproto.registry import Trust
@@ -101,7 +103,8 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         others = None if unlabelled is None else encoder.encode(unlabelled, "unlabelled")
         rows = None if X is None else encoder.encode(X)
         given = rows, y, sample_weight, self.head_names(names), others
-        head._fit(*given, items=items, classes_may_follow=classes_may_follow)
+        with progress_bar("fit") if self.progress else nullcontext() as show:
+            head._fit(*given, items=items, classes_may_follow=classes_may_follow, progress=show)
         self.encoder_ = encoder.identity
         self.head_ = head
         return self

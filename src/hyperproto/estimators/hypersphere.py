@@ -27,6 +27,7 @@ from hyperproto.estimators.labels import (
 from hyperproto.estimators.parameters import CONSTRAINTS, NAMES, check_evidence, closed_form, values_of
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.estimators.state import State
+from hyperproto.progress import Show, silent
 from hyperproto.regions import PRIOR_RATIO, ClosedForm
 from hyperproto.regions.arrays import Floats
 
@@ -135,6 +136,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         *,
         names: Mapping[Any, Any] | None = None,
         unlabelled: Any = None,
+        progress: Show | None = None,
     ) -> Self:
         """Fit a region to the examples of each class.
 
@@ -146,10 +148,22 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         names : vectors (D,) of class names or descriptions, by label ("bayes" only). A label that has a name and no
             example is a class, too.
         unlabelled : unlabelled rows (U, D) ("bayes" only).
-        """
-        return self._fit(X, y, sample_weight, names, unlabelled)
+        progress : callback `(done, total, note)`.
 
-    def _fit(self, *given: Any, items: Mapping[int, str] | None = None, classes_may_follow: bool = False) -> Self:
+        Notes
+        -----
+        With unlabelled rows or `refine`, everything that `predict` and `predict_proba` need is computed here, and again
+        by each later change. Otherwise it takes little time and is computed when first needed.
+        """
+        return self._fit(X, y, sample_weight, names, unlabelled, progress=progress)
+
+    def _fit(
+        self,
+        *given: Any,
+        items: Mapping[int, str] | None = None,
+        classes_may_follow: bool = False,
+        progress: Show | None = None,
+    ) -> Self:
         """Fit to the arguments of `fit`, in that order; `items` are texts or paths of rows.
 
         One class is no reason for a warning if others may follow.
@@ -170,6 +184,13 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         if not state.labels:
             raise DataError("every row is unlabelled, and no class has a name; give a label, or names")
         self._state = state
+        return self._derived(progress)
+
+    def _derived(self, progress: Show | None = None) -> Self:
+        """Compute what takes long after a change, so that no prediction has to."""
+        state = self._state
+        if state.unlabelled.size or self.refine is True:
+            self._snapshot().derive(progress or silent)
         return self
 
     def partial_fit(
@@ -201,7 +222,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         with state.lock:
             check_labels(batch, state.slot_of, self)
             state.add(batch)
-        return self
+        return self._derived()
 
     def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Remove examples, with the same result as a fit without them; a class without examples is removed, too.
@@ -212,13 +233,13 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         """
         check_is_fitted(self)
         self._state.forget(read_examples(self, X, y, sample_weight))
-        return self
+        return self._derived()
 
     def remove_class(self, label: Any) -> Self:
         """Remove a class with all its examples."""
         check_is_fitted(self)
         self._state.remove(plain_label(label))
-        return self
+        return self._derived()
 
     def merge(self, other: "HypersphereClassifier") -> Self:
         """Add all examples, names and unlabelled rows of another classifier; examples of a shared class are pooled."""
@@ -246,7 +267,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
             with_reject_label([*known, *new], self.reject_label)
         warn_of_labels(new, known)
         self._state.absorb(other._state)
-        return self
+        return self._derived()
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class with the least measure for each row (n,).

@@ -1,6 +1,7 @@
 """Snapshot of a fitted classifier: its state at one moment with everything derived from it.
 
-Region, linear form, temperature, thresholds and expected performance are derived when first needed, then kept.
+Region, linear form, temperature, thresholds and expected performance are derived when first needed, then kept. With
+unlabelled rows or a refined head, `derive` computes the first three after each change.
 """
 
 import warnings
@@ -23,6 +24,7 @@ from hyperproto.estimators.conformal import (
 )
 from hyperproto.estimators.inputs import centered_unit_rows, check_answers, unit_rows
 from hyperproto.estimators.temperature import (
+    LEAST_SAMPLE,
     UNLABELLED_STEP,
     evenly_spaced,
     matched_temperature,
@@ -30,9 +32,11 @@ from hyperproto.estimators.temperature import (
     support_temperature,
 )
 from hyperproto.heads import RefinedForm
+from hyperproto.progress import Show, silent
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.evidence import NO_EVIDENCE, Clusters, Evidence, inlier_rows
+from hyperproto.regions.evidence_left_out import FoldCenters
 from hyperproto.regions.left_out import Folds, LeftOut, projection
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
@@ -44,15 +48,22 @@ ROWS = 4096  # rows at once: more would not fit the processor's cache
 class UnlabelledSummary:
     """Summary of unlabelled rows that are no longer stored.
 
-    The clusters stay. Head, folds and temperature depend on the examples, too, and hold until one of these changes.
+    The clusters stay. The rest depends on the examples, too, and holds until one of these changes.
     """
 
     clusters: dict[Any, tuple[Doubles, float]]  # by label: mean (D,) and weight
     spread: float
     dim: float
     head: tuple[Doubles, Doubles] | None = None  # center (N, D) and bias_radius (N,), in the order of the labels
-    folds: Folds | None = None
-    temperature: float | None = None  # if the unlabelled rows determine it
+    folds: Folds | None = None  # in models of version 0.2
+    temperature: float | None = None
+    fold_centers: FoldCenters | None = None  # of the closed form
+    sharpness: float = 1.0  # of the head, see `head_sharpness`
+
+    @property
+    def of_clusters(self) -> "UnlabelledSummary":
+        """Summary without all that depends on the examples."""
+        return UnlabelledSummary(self.clusters, self.spread, self.dim)
 
     def clusters_of(self, labels: Sequence[Any], n_features: int) -> Clusters:
         """Return the clusters of classes in this order; a class that came later has weight 0."""
@@ -188,11 +199,24 @@ class Snapshot:
         bayes = self.form.mode == "bayes"
         with_examples = self.centered or (bayes and self.rows is not None) or self.form.needs_examples
         region: Any = self.form.fit(self.stats if with_examples else self.moments)
-        if bayes and self.summary is not None:
-            if self.summary.head is not None:
-                region = replace(region, center=self.summary.head[0], bias_radius=self.summary.head[1])
-            region = replace(region, folds=self.summary.folds)
-        return region  # type: ignore[no-any-return]
+        summary = self.summary
+        if bayes and summary is not None:
+            region = replace(region, fold_centers=summary.fold_centers)
+            if summary.head is not None:
+                center, radius = summary.head
+                before = None if summary.fold_centers is None else region
+                region = replace(region, center=center, bias_radius=radius, before=before, sharpness=summary.sharpness)
+            return replace(region, folds=summary.folds)  # type: ignore[no-any-return]
+        if getattr(region, "before", None) is None or self.rows is None:
+            return region  # type: ignore[no-any-return]
+        return replace(region, sharpness=head_sharpness(self, region))  # type: ignore[no-any-return]
+
+    def before(self, region: Any) -> "Snapshot":
+        """Return the snapshot of the closed form that the refined `region` started from."""
+        form = self.plain_form
+        found = replace(self, plain_form=ClosedForm(form.region, form.mode, form.options), _casts={})
+        vars(found)["region"] = region.before  # as cached_property keeps it: no second fit
+        return found
 
     def summarised(self) -> UnlabelledSummary | None:
         """Return a summary of the unlabelled rows, by which a model is saved without them; None if there are none."""
@@ -202,10 +226,28 @@ class Snapshot:
         clusters = region.evidence.clusters
         mean = clusters.mean if self.origin is None else clusters.mean + self.origin
         each = zip(self.classes.tolist(), zip(mean, clusters.weight.tolist(), strict=True), strict=True)
-        folds = region.heads_left_out(self.left_out, self.form) if self.left_out.has_siblings.any() else None
-        head = (region.center, region.bias_radius) if isinstance(self.form, RefinedForm) else None
-        temperature = self._fitted_temperature if self._rows_matter else None
-        return UnlabelledSummary(dict(each), float(clusters.spread), float(clusters.dim), head, folds, temperature)
+        head = (region.center, region.bias_radius) if region.before is not None else None
+        folds = (region.before or region).centers_left_out(self.left_out, self.form)
+        folds = folds if self.left_out.has_siblings.any() else None
+        rest = float(clusters.spread), float(clusters.dim), head, None, self._fitted_temperature
+        return UnlabelledSummary(dict(each), *rest, folds, region.sharpness)
+
+    def derive(self, progress: Show = silent) -> None:
+        """Fit what takes long, if anything does: with unlabelled rows or a refined head, region and temperature."""
+        if not self.takes_long:
+            return
+        work = {"fitting classes": "region", "linear form": "linear"}
+        if self.parameters["temperature"] == "auto":
+            work["leave-one-out"] = "temperature"
+        for done, (note, name) in enumerate(work.items()):
+            progress(done, len(work), note)
+            getattr(self, name)
+        progress(len(work), len(work), "fitted")
+
+    @property
+    def takes_long(self) -> bool:
+        """True if the fit reads unlabelled rows or optimises a head."""
+        return self.rows is not None and (self._unlabelled is not None or isinstance(self.form, RefinedForm))
 
     @property
     def region_in_place(self) -> Region:
@@ -249,13 +291,19 @@ class Snapshot:
     @cached_property
     def _fitted_temperature(self) -> float:
         """Temperature fitted to the examples and, if none can be left out, to unlabelled rows."""
-        directions = self.centered or self.unit
-        prior = self.parameters["prior_ratio"], directions, self.posterior_centers
-        found = support_temperature(self.left_out, self.region, self.form, *prior)
+        region: Any = self.region
+        if getattr(region, "before", None) is not None:
+            return self.before(region)._fitted_temperature * float(region.sharpness)
+        found = self.temperature_of(region)
         if not self._rows_matter:
             return found
         other = unchanged_confidence(self)
         return float(found ** (1 - UNLABELLED_STEP) * other**UNLABELLED_STEP)
+
+    def temperature_of(self, region: Region) -> float:
+        """Return the temperature of `region`, fitted to the examples."""
+        prior = self.parameters["prior_ratio"], self.centered or self.unit, self.posterior_centers
+        return support_temperature(self.left_out, region, self.form, *prior)
 
     @property
     def _rows_matter(self) -> bool:
@@ -267,6 +315,16 @@ class Snapshot:
         """Prepared unlabelled rows."""
         rows: Floats | None = self.form.options.get("evidence", NO_EVIDENCE).unlabelled
         return rows
+
+    def inliers(self, region: Any) -> Floats | None:
+        """Return prepared unlabelled rows without outliers, of very many an evenly spaced sample."""
+        rows = self._unlabelled
+        if rows is None:
+            return None
+        _, weight = inlier_rows(rows, self.stats, region.whiten)
+        rows = rows if weight is None else rows[weight > 0]
+        every = np.arange(len(rows))
+        return rows[evenly_spaced(every, len(self.classes), lambda: np.argsort(projection(rows), kind="stable"))]
 
     @cached_property
     def scale(self) -> Doubles:
@@ -415,13 +473,32 @@ def unchanged_confidence(model: Snapshot) -> float:
     form = ClosedForm(form.region, form.mode, form.options)
     names_only = NO_EVIDENCE if names is None else Evidence(names, model.evidence.named)
     without = replace(model, evidence=names_only, plain_form=form, _casts={})
-    rows, region = cast(Floats, model._unlabelled), cast(Any, model.region)
-    _, weight = inlier_rows(rows, model.stats, region.whiten)
-    rows = rows if weight is None else rows[weight > 0]
-    every = np.arange(len(rows))
-    rows = rows[evenly_spaced(every, len(model.classes), lambda: np.argsort(projection(rows), kind="stable"))]
+    rows = cast(Floats, model.inliers(model.region))
     before, now = (each.measure(rows).astype(np.float64) for each in (without, model))
     return matched_temperature(now, mean_confidence(before, without._fitted_temperature))
+
+
+def head_sharpness(model: Snapshot, region: Any) -> float:
+    """Return the temperature of a refined head in units of that of the closed form that it started from.
+
+    At these temperatures both are equally confident, on average over unlabelled rows. If these are few, examples take
+    their place, each scored by heads fitted without its fold. If none can be left out, each temperature is fitted to
+    its own pseudo-examples.
+    """
+    if len(model.classes) == 1:
+        return 1.0
+    closed = model.before(region)
+    temperature, rows = closed._fitted_temperature, model.inliers(region)
+    if rows is not None and len(rows) >= LEAST_SAMPLE:
+        now, before = (each.linear().scores(rows) for each in (region, region.before))
+        measures = -now.astype(np.float64), -before.astype(np.float64)
+    elif model.left_out.has_siblings.any():
+        index, stats = np.flatnonzero(model.left_out.has_siblings), model.stats
+        now, before = (Folds.fit(stats, form).measures(stats.rows, index) for form in (model.form, closed.form))
+        measures = now, before
+    else:
+        return closed.temperature_of(region) / closed.temperature_of(region.before)
+    return matched_temperature(measures[0], mean_confidence(measures[1], temperature)) / temperature
 
 
 def cast_form(form: LinearForm, dtype: np.dtype[Any]) -> LinearForm:

@@ -425,7 +425,7 @@ class State:
         """Drop everything that was derived from the examples."""
         self.snapshot = None
         if self.summary is not None:
-            self.summary = replace(self.summary, head=None, folds=None, temperature=None)
+            self.summary = self.summary.of_clusters
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self.copy())  # which no other thread changes while it is written

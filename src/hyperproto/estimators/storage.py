@@ -29,6 +29,7 @@ from hyperproto.estimators.snapshot import UnlabelledSummary
 from hyperproto.estimators.state import State
 from hyperproto.files import atomic_write, json_checksum, lock, read_bytes, read_json
 from hyperproto.regions.arrays import SHORTEST, sum_by_label
+from hyperproto.regions.evidence_left_out import FoldCenters
 from hyperproto.regions.left_out import Folds
 from hyperproto.regions.statistics import Moments, moments_of
 
@@ -39,8 +40,8 @@ AGAIN = "take it from a copy, or fit and save again"
 LONGEST_WAIT = 600.0  # seconds that a writer waits for others
 CLUSTERS = {"cluster_mean", "cluster_worth", "cluster_rows"}
 HEADS, FOLDS = {"head_center", "head_radius"}, {"fold_fold", "fold_weights", "fold_bias"}
-TEMPERATURE = {"row_temperature"}
-EVIDENCE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS, *TEMPERATURE}
+TEMPERATURE, LEFT_OUT = {"row_temperature"}, {"left_out_fold", "left_out_center", "head_sharpness"}
+EVIDENCE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS, *TEMPERATURE, *LEFT_OUT}
 STATISTICS, EXAMPLES = ("count", "mean", "squares"), ("rows", "slots", "weights", "numbers", "given")
 ROUNDING, SQUARES_ROUNDING = 1e-6, 1e-4  # of means after many updates; of squares of float32 rows
 Tensors = Mapping[str, NDArray[Any]]
@@ -177,6 +178,9 @@ def _evidence_tensors(state: State, summary: UnlabelledSummary | None, with_rows
             tensors |= {f"fold_{name}": part for name, part in vars(summary.folds).items()}
         if summary.temperature is not None:
             tensors["row_temperature"] = np.array([summary.temperature])
+        if summary.fold_centers is not None:
+            tensors |= {f"left_out_{name}": part for name, part in vars(summary.fold_centers).items()}
+            tensors["head_sharpness"] = np.array([summary.sharpness])
     return tensors
 
 
@@ -198,15 +202,19 @@ def _state(tensors: Tensors, evidence: Tensors, labels: list[Any], unit: bool) -
     if "cluster_mean" in evidence:
         each = zip(evidence["cluster_mean"], evidence["cluster_worth"].tolist(), strict=True)
         head, folds, temperature = None, None, None
+        left_out: tuple[FoldCenters | None, float] = None, 1.0
         if "head_center" in evidence:
             head = evidence["head_center"], evidence["head_radius"]
         if "fold_fold" in evidence:
             folds = Folds(*(evidence[f"fold_{name}"] for name in ("fold", "weights", "bias")))
         if "row_temperature" in evidence:
             temperature = float(evidence["row_temperature"][0])
+        if "left_out_fold" in evidence:
+            centers = FoldCenters(evidence["left_out_fold"], evidence["left_out_center"])
+            left_out = centers, float(evidence["head_sharpness"][0])
         clusters = dict(zip(labels, each, strict=True))
         spread, dim = evidence["cluster_rows"].tolist()
-        state.summary = UnlabelledSummary(clusters, spread, dim, head, folds, temperature)
+        state.summary = UnlabelledSummary(clusters, spread, dim, head, folds, temperature, *left_out)
     return state
 
 
@@ -303,10 +311,10 @@ def _declared(evidence: Tensors) -> list[int]:
 
 def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, unit: bool) -> Iterator[str]:
     """Yield what is wrong with names, unlabelled rows or their summary, alone and together."""
-    for group in ({"names", "named", "declared"}, CLUSTERS, HEADS, FOLDS):
+    for group in ({"names", "named", "declared"}, CLUSTERS, HEADS, FOLDS, LEFT_OUT):
         if group & {*found} and not group <= {*found}:
             yield f"holds {', '.join(sorted(group & {*found}))} without {', '.join(sorted(group - {*found}))}"
-    derived = (HEADS | FOLDS | TEMPERATURE) & {*found}
+    derived = (HEADS | FOLDS | TEMPERATURE | LEFT_OUT) & {*found}
     if (derived and not {*found} >= CLUSTERS) or ("unlabelled" in found and CLUSTERS & {*found}):
         yield "holds clusters beside unlabelled rows, or a head without either"
     number, rows = (*found.get("named", np.empty(0)).shape, 0)[0], (*found.get("unlabelled", np.empty(0)).shape, 0)[0]
@@ -317,8 +325,16 @@ def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, un
     shapes |= {"unlabelled": (rows, size), "cluster_mean": (way, size), "cluster_worth": (way,), "cluster_rows": (2,)}
     shapes |= {"head_center": (way, size), "head_radius": (way,), "fold_fold": (examples,)}
     shapes |= {"fold_weights": (folds, size, way), "fold_bias": (folds, way), "row_temperature": (1,)}
+    fits = (*found.get("left_out_center", np.empty(0)).shape, 0)[0]
+    shapes |= {"left_out_fold": (examples,), "left_out_center": (fits, way, size), "head_sharpness": (1,)}
     for name, tensor in found.items():
-        kinds = "i8" if name in ("named", "declared", "fold_fold") else "f4 f8" if name == "unlabelled" else "f8"
+        kinds = (
+            "i8"
+            if name in ("named", "declared", "fold_fold", "left_out_fold")
+            else "f4 f8"
+            if name == "unlabelled"
+            else "f8"
+        )
         if tensor.shape != shapes[name] or not tensor.size or tensor.dtype.str[1:] not in kinds.split():
             yield f"{name!r} is of type {tensor.dtype} and shape {tensor.shape}, not {shapes[name]}, or nothing in it"
         if not np.isfinite(tensor).all():
@@ -335,10 +351,13 @@ def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, un
             or not np.isin(found["declared"], (0, 1)).all()
         ):
             yield "names classes that do not exist, or one twice"
-    least = {"cluster_worth": 0.0, "cluster_rows": 0.0, "row_temperature": np.finfo(np.float64).tiny}
+    tiny = np.finfo(np.float64).tiny
+    least = {"cluster_worth": 0.0, "cluster_rows": 0.0}
+    least |= {"row_temperature": tiny, "head_sharpness": tiny}
     if any((found[name] < bound).any() for name, bound in least.items() if name in found):
         yield "a cluster has a negative weight, or a temperature is not above 0"
-    if "fold_fold" in found and ((found["fold_fold"] < 0) | (found["fold_fold"] >= folds)).any():
+    most = {"fold_fold": folds, "left_out_fold": fits}
+    if any(((found[name] < 0) | (found[name] >= most[name])).any() for name in most if name in found):
         yield "an example is in a fold that does not exist"
 
 

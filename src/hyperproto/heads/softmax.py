@@ -51,11 +51,6 @@ class RefinedForm(ClosedForm):
         if not self.options.get("squared", True):
             raise ConfigError("unlabelled rows and refine go with the squared measure; use squared=True")
 
-    @property
-    def by_folds(self) -> bool:
-        """True if leave-one-out needs new fits: always, since each example moves the whole head."""
-        return True
-
     def fit(self, stats: Statistics) -> Sphere:
         """Fit the closed form, then refine it."""
         sphere, options = super().fit(stats), self.options
@@ -105,7 +100,7 @@ def refine(
         head = solve(np.concatenate([labelled, others]), np.concatenate([member, target]), start, ridge)
     center = head[:-1].T / scale  # c = T W / 2, eps = T b + ||c||^2
     radius = 2 / scale * (head[-1] - middle @ head[:-1]) + row_squares(center)
-    return replace(sphere, center=center, bias_radius=radius)
+    return replace(sphere, center=center, bias_radius=radius, before=sphere)
 
 
 def _targets(

@@ -147,12 +147,6 @@ class ClosedForm:
         return self.region.from_statistics(stats, mode=self.mode, **self.options)
 
     @property
-    def by_folds(self) -> bool:
-        """True if leave-one-out needs new fits: unlabelled rows are assigned by all examples together."""
-        evidence = self.options.get("evidence")
-        return evidence is not None and evidence.unlabelled is not None
-
-    @property
     def needs_examples(self) -> str | None:
         """Reason to need more than count, mean and squares of each class; None if there is none."""
         return self.region.needs_examples(self.mode, **self.options)

@@ -307,7 +307,7 @@ def left_out_distances(out: LeftOut, index: Indices, whiten: Whitening | None, r
     distance2 = e * e * norm[own][:, None] + f * f * rho + g * g * norm
     distance2 += 2 * (e * f * mine - e * g * gram - f * g * cross)
     along = e * mine + f * rho - g * cross  # r . (A x - centre_m)
-    return _whitened_without(out, index, distance2, along, rho, gain)
+    return whitened_without(out, index, distance2, along, rho, gain)
 
 
 def left_out_distances_with_names(
@@ -342,7 +342,7 @@ def left_out_distances_with_names(
     along_r = np.vecdot(r, x)[:, None] - r @ from_middle.T - lag * np.vecdot(r, step)[:, None]
     away = x - (along[own] + step + weight_left[:, None] * (mine - step))
     distance2[at, own], along_r[at, own] = row_squares(away), np.vecdot(r, away)
-    return _whitened_without(out, index, distance2, along_r, row_squares(r)[:, None], gain)
+    return whitened_without(out, index, distance2, along_r, row_squares(r)[:, None], gain)
 
 
 def left_out_radii(out: LeftOut, index: Indices, radius: Doubles) -> Doubles:
@@ -359,7 +359,7 @@ def _from_middle(weight: Doubles, mean: Doubles) -> tuple[Doubles, Doubles]:
     return zeta, row_squares(zeta)
 
 
-def _whitened_without(
+def whitened_without(
     out: LeftOut, index: Indices, distance2: Doubles, along: Doubles, rho: Doubles, gain: Array
 ) -> Doubles:
     """Correct squared distances (B, N) for the whitening without each example.

@@ -105,7 +105,7 @@ class FittedEvidence(Evidence):
     def center(self, mean: Array, count: Array, ratio: Array) -> Array:
         """Return the posterior centres (..., N, D) in the space of the examples, of their means and counts."""
         xp = array_namespace(mean)
-        both = mean if self.clusters is None else _joined(mean, count, self.clusters.mean, self.clusters.weight)
+        both = mean if self.clusters is None else joined_means(mean, count, self.clusters.mean, self.clusters.weight)
         names = xp.zeros_like(mean) if self.names is None else self.names
         return posterior_centers(both, self.posterior_count(count), names, ratio, self.name_weight)[0]
 
@@ -133,7 +133,7 @@ def fit_with_evidence(
     whitened_names = xp.zeros_like(stats.mean)
     rows, clusters, spread = None, evidence.clusters, total_spread(stats)
     if evidence.unlabelled is not None and evidence.unlabelled.shape[-2] > 1:
-        rows = _Rows.of(*inlier_rows(evidence.unlabelled, stats, base.whiten), base.whiten, mean.dtype)
+        rows = UnlabelledRows.of(*inlier_rows(evidence.unlabelled, stats, base.whiten), base.whiten, mean.dtype)
     if evidence.names is not None:
         others = rows if rows is not None else clusters
         names = _centered_names(evidence.names, evidence.named, mean.dtype)
@@ -142,9 +142,9 @@ def fit_with_evidence(
         whitened_names = base.whiten(names)
         fit, name_weight = with_names(base, mean, count, whitened_names, prior_ratio)
     if rows is not None:
-        clusters = _clusters(rows, mean, count, whitened_names, fit, base.ratio)
+        clusters = clusters_of(rows, mean, count, whitened_names, fit, base.ratio)
     if clusters is not None:
-        both = _joined(mean, count, base.whiten(clusters.mean), clusters.weight)
+        both = joined_means(mean, count, base.whiten(clusters.mean), clusters.weight)
         center, name_weight = posterior_centers(both, count + clusters.weight, whitened_names, fit.ratio)
         fit = replace(fit, center=center)
     spread = spread if clusters is None else _first_positive(clusters.spread, spread)
@@ -197,7 +197,7 @@ def _first_positive(first: Array, second: Array) -> Array:
     return xp.where(first > 0, first, second)
 
 
-def _joined(mean: Array, count: Array, cluster: Array, weight: Array) -> Array:
+def joined_means(mean: Array, count: Array, cluster: Array, weight: Array) -> Array:
     """Return the mean (..., N, D) of the examples and the cluster of each class, by count and weight (..., N)."""
     total = at_least(count + weight, EMPTY)
     return (count[..., None] * mean + weight[..., None] * cluster) / total[..., None]
@@ -293,7 +293,7 @@ def inlier_rows(unlabelled: Array, stats: ExampleStatistics, whiten: Whitening) 
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class UnlabelledRows:
     """Unlabelled rows, and moments of the whitened rows, whose covariance is G."""
 
     rows: Array  # (..., U, D)
@@ -334,7 +334,9 @@ class _Rows:
         return cls(rows, weight, middle, spread, dim, xp.concat(length, axis=-1))
 
 
-def _clusters(rows: _Rows, mean: Array, count: Array, names: Array, fit: BayesFit, common_ratio: Array) -> Clusters:
+def clusters_of(
+    rows: UnlabelledRows, mean: Array, count: Array, names: Array, fit: BayesFit, common_ratio: Array
+) -> Clusters:
     """Run EM from the centres of `fit`; `mean` and `names` (..., N, D) are whitened."""
     xp = array_namespace(mean)
     differ = rows.spread > 0
@@ -355,7 +357,7 @@ def _clusters(rows: _Rows, mean: Array, count: Array, names: Array, fit: BayesFi
         weight = MOST_WEIGHT * size / (size + xp.mean(size, axis=-1, keepdims=True) + MOST_WEIGHT)
         weight = xp.where(differ[..., None], weight, 0.0)
         cluster = total / at_least(size, EMPTY)[..., None]
-        both = _joined(mean, count, fit.whiten(cluster), weight)
+        both = joined_means(mean, count, fit.whiten(cluster), weight)
         center, _ = posterior_centers(both, count + weight, names, fit.ratio)
     return Clusters(cluster, weight, rows.spread, rows.dim)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEAST = 1e-9  # number of examples below which a class is empty
 BLOCK = 1 << 20  # numbers of one array, or pairs of examples, in memory at once
 LEAST_ROWS = 32  # examples of a block at least, whatever the number of classes
-FOLDS = 5  # for regions without a closed form of leave-one-out
+FOLDS = 5  # of unlabelled rows and refined heads, which have no closed form of leave-one-out
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ class Folds:
         The examples of a class go to the folds in turn, ordered by content, so that a class loses about one in FOLDS of
         them, and a class of two never loses both.
         """
-        fold, forms = _folds(stats), []
+        fold, forms = folds_of(stats), []
         for each in range(FOLDS):
             kept = fold != each
             others = stats.rows[kept], stats.labels[kept], stats.weights[kept]
@@ -211,7 +211,7 @@ class Folds:
         return measures
 
 
-def _folds(stats: FlatStatistics) -> Indices:
+def folds_of(stats: FlatStatistics) -> Indices:
     """Return the fold of each example (S,), which depends on the content of the examples, not on their order.
 
     Classes start at different folds, in the order of their first examples, so that small classes are spread over folds.

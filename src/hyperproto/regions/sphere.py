@@ -19,6 +19,7 @@ from hyperproto.regions.bayes import (
     left_out_radii,
 )
 from hyperproto.regions.evidence import NO_EVIDENCE, Evidence, FittedEvidence, fit_with_evidence
+from hyperproto.regions.evidence_left_out import FoldCenters
 from hyperproto.regions.left_out import Folds, LeftOut
 from hyperproto.regions.statistics import (
     MEAN_DISTANCE,
@@ -55,7 +56,10 @@ class Sphere(Region):
     ratio: Array = None  # (...) k, the ratio of within- to between-class variance
     gain: Array = None  # (...) strength of the whitening, b of `hyperproto.regions.whitening`
     evidence: FittedEvidence | None = None  # of a fit by "bayes" with evidence
-    folds: Folds | None = None  # for leave-one-out of a stored sphere that cannot be fitted again
+    before: "Sphere | None" = None  # closed form that a refined head started from; leave-one-out is that of it
+    sharpness: float = 1.0  # factor of the measures of `before` in leave-one-out
+    fold_centers: FoldCenters | None = None  # for leave-one-out of a stored sphere whose unlabelled rows are not
+    folds: Folds | None = None  # of models saved by version 0.2
 
     def __post_init__(self) -> None:
         """Set the radii to 0 if none are given."""
@@ -229,12 +233,14 @@ class Sphere(Region):
 
     def left_out(self, out: LeftOut, index: Indices, form: ClosedForm, fair: bool = False) -> Doubles:
         """Measure each example to spheres without it; if `fair`, the radius of eq. 3 is that of the whole class."""
-        if form.mode == "bayes" and (folds := self.heads_left_out(out, form)) is not None:
-            return folds.measures(out.stats.rows, index)
+        if self.folds is not None:
+            return self.folds.measures(out.stats.rows, index)
+        if self.before is not None:
+            return self.sharpness * self.before.left_out(out, index, form, fair)
         fair = fair and form.mode in ("paper", "point")
         met: Any = self
         if form.mode == "bayes":
-            place = self._distances_left_out(out, index)
+            place = self._distances_left_out(out, index, form)
             met = replace(self, bias_radius=left_out_radii(out, index, self.bias_radius))
         else:
             place = out.squared_distances(index, fair)
@@ -246,23 +252,24 @@ class Sphere(Region):
         measured: Doubles = met.measure_at(place[:, None, :])[:, 0]
         return measured
 
-    def heads_left_out(self, out: LeftOut, form: ClosedForm) -> Folds | None:
-        """Return heads for leave-one-out, each fitted without one fold of the examples; None if a closed form exists.
+    def centers_left_out(self, out: LeftOut, form: ClosedForm) -> FoldCenters | None:
+        """Return the centres without each fold of the examples; None without unlabelled rows.
 
-        Unlabelled rows are assigned by all examples: a cluster that an example has formed would stay when that example
-        is left out. So clusters whose rows are not stored take no part in these fits.
+        Clusters whose rows are not stored take no part in leave-one-out: one that an example has formed would stay.
         """
-        if self.folds is not None:
-            return self.folds
-        if not form.by_folds:
+        if self.fold_centers is not None:
+            return self.fold_centers
+        rows = form.options.get("evidence", NO_EVIDENCE).unlabelled
+        if rows is None or self.evidence is None or self.evidence.clusters is None or not self.evidence.clusters.spread:
             return None
-        evidence = replace(form.options.get("evidence", NO_EVIDENCE), clusters=None)
-        fresh = replace(form, options={**form.options, "evidence": evidence})
-        made: Folds = out.kept("folds", form, lambda: Folds.fit(out.stats, fresh))
+        made: FoldCenters = out.kept("folds", form, lambda: FoldCenters.fit(self, out, rows))
         return made
 
-    def _distances_left_out(self, out: LeftOut, index: Indices) -> Doubles:
+    def _distances_left_out(self, out: LeftOut, index: Indices, form: ClosedForm) -> Doubles:
+        """Return squared distances (B, N) of the examples `index` to centres without them."""
         evidence, whiten, given = self.evidence, self.whiten, (self.ratio, self.gain)
+        if (folds := self.centers_left_out(out, form)) is not None:
+            return folds.distances(self, out, index)
         if evidence is None or evidence.names is None or whiten is None:
             return left_out_distances(out, index, whiten, *given)
         return left_out_distances_with_names(out, index, evidence.names, evidence.name_weight, whiten, *given)
