@@ -181,7 +181,7 @@ def accuracy(
         random, way = np.random.default_rng(seed), train_y.max() + 1
         own = [random.choice(np.flatnonzero(train_y == n), shots, replace=False) for n in range(way)]
         x, y = train[np.concatenate(own)], train_y[np.concatenate(own)]
-        known = {} if names is None else {"names": dict(enumerate(names))}
+        known: dict[str, Any] = {} if names is None else {"names": dict(enumerate(names))}
         if rows:
             known["unlabelled"] = np.delete(train, np.concatenate(own), axis=0)
         model = HypersphereClassifier().fit(x, y, **known)
