@@ -288,7 +288,11 @@ def test_before_the_fit_there_is_nothing() -> None:
         ({}, {"thresholds_": "set coverage, for example to 0.95"}),
         (
             {"fit_mode": "point", "store_support": False},
-            {"thresholds_": "without a coverage nothing is rejected", "temperature_": "give temperature a number"},
+            {
+                "thresholds_": "without a coverage nothing is rejected",
+                "temperature_": "give temperature a number",
+                "left_out_proba_": "this needs the examples themselves",
+            },
         ),
         ({"coverage": 0.9}, {}),
     ],
