@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from hyperproto import HypersphereClassifier
 from hyperproto.errors import ConfigError, DataError
+from hyperproto.estimators.derived import closed_snapshot, temperature_of
 from hyperproto.estimators.temperature import UNLABELLED_STEP
 from hyperproto.heads import RefinedForm
 from hyperproto.regions import ClassStatistics, ClosedForm, Evidence, Sphere
@@ -307,7 +308,7 @@ def test_where_no_example_can_be_left_out_rows_make_few_surer(make: Any, example
     without = make().fit(*examples, **known)
     model = make().fit(*examples, **known, unlabelled=ROWS)
     inside = model._snapshot()
-    by_examples = inside.temperature_of(inside.region)
+    by_examples = temperature_of(inside, inside.region)
     no_surer = (model.temperature_ / by_examples ** (1 - UNLABELLED_STEP)) ** (1 / UNLABELLED_STEP)
     model.set_params(temperature=no_surer)
     assert model.predict_proba(ROWS).max(1).mean() == pytest.approx(without.predict_proba(ROWS).max(1).mean(), rel=1e-4)
@@ -336,7 +337,7 @@ def test_with_few_rows_examples_out_of_their_fold_take_their_place(make: Any) ->
         model = make(refine=True).fit(*drawn(4, 5), names=NAMES, **rows)
         inside = model._snapshot()
         index, stats = np.arange(20), inside.stats
-        heads = [Folds.fit(stats, form) for form in (inside.form, inside.before(inside.region).form)]
+        heads = [Folds.fit(stats, form) for form in (inside.form, closed_snapshot(inside, inside.region).form)]
         now, before = (
             softmax(-fold.measures(stats.rows, index) / t, axis=1).max(1).mean()
             for fold, t in zip(heads, (model.temperature_, model.temperature_ / inside.region.sharpness), strict=True)

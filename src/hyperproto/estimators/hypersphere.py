@@ -17,6 +17,7 @@ from hyperproto.estimators import storage
 from hyperproto.estimators.advice import Advice
 from hyperproto.estimators.attributes import FittedAttributes
 from hyperproto.estimators.batches import read_batch, read_examples, read_rows, read_weights
+from hyperproto.estimators.derived import derive
 from hyperproto.estimators.labels import (
     check_labels,
     plain_label,
@@ -150,8 +151,6 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         unlabelled : unlabelled rows (U, D) ("bayes" only).
         progress : callback `(done, total, note)`.
 
-        Notes
-        -----
         With unlabelled rows or `refine`, everything that `predict` and `predict_proba` need is computed here, and again
         by each later change. Otherwise it takes little time and is computed when first needed.
         """
@@ -188,9 +187,8 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
 
     def _derived(self, progress: Show | None = None) -> Self:
         """Compute what takes long after a change, so that no prediction has to."""
-        state = self._state
-        if state.unlabelled.size or self.refine is True:
-            self._snapshot().derive(progress or silent)
+        if self._state.unlabelled.size or self.refine is True:
+            derive(self._snapshot(), progress or silent)
         return self
 
     def partial_fit(

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,22 +22,14 @@ from hyperproto.estimators.conformal import (
     leave_one_out_accuracy,
     plausible_sets,
 )
+from hyperproto.estimators.derived import closed_snapshot, head_sharpness, temperature_of, unchanged_confidence
 from hyperproto.estimators.inputs import centered_unit_rows, check_answers, unit_rows
-from hyperproto.estimators.temperature import (
-    LEAST_SAMPLE,
-    UNLABELLED_STEP,
-    evenly_spaced,
-    matched_temperature,
-    mean_confidence,
-    support_temperature,
-)
-from hyperproto.heads import RefinedForm
-from hyperproto.progress import Show, silent
+from hyperproto.estimators.temperature import UNLABELLED_STEP
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
-from hyperproto.regions.evidence import NO_EVIDENCE, Clusters, Evidence, inlier_rows
+from hyperproto.regions.evidence import NO_EVIDENCE, Clusters, Evidence
 from hyperproto.regions.evidence_left_out import FoldCenters
-from hyperproto.regions.left_out import Folds, LeftOut, projection
+from hyperproto.regions.left_out import Folds, LeftOut
 from hyperproto.regions.statistics import FlatStatistics, far_middle, moments_of
 
 BLOCK = 1 << 21  # scores in memory at once
@@ -211,43 +203,22 @@ class Snapshot:
             return region  # type: ignore[no-any-return]
         return replace(region, sharpness=head_sharpness(self, region))  # type: ignore[no-any-return]
 
-    def before(self, region: Any) -> "Snapshot":
-        """Return the snapshot of the closed form that the refined `region` started from."""
-        form = self.plain_form
-        found = replace(self, plain_form=ClosedForm(form.region, form.mode, form.options), _casts={})
-        vars(found)["region"] = region.before  # as cached_property keeps it: no second fit
-        return found
-
     def summarised(self) -> UnlabelledSummary | None:
         """Return a summary of the unlabelled rows, by which a model is saved without them; None if there are none."""
         region: Any = self.region
-        if self.evidence.unlabelled is None or region.evidence is None or region.evidence.clusters is None:
+        if (
+            self.evidence.unlabelled is None
+            or region.evidence is None
+            or (clusters := region.evidence.clusters) is None
+        ):
             return self.summary
-        clusters = region.evidence.clusters
         mean = clusters.mean if self.origin is None else clusters.mean + self.origin
         each = zip(self.classes.tolist(), zip(mean, clusters.weight.tolist(), strict=True), strict=True)
         head = (region.center, region.bias_radius) if region.before is not None else None
-        folds = (region.before or region).centers_left_out(self.left_out, self.form)
-        folds = folds if self.left_out.has_siblings.any() else None
-        rest = float(clusters.spread), float(clusters.dim), head, None, self._fitted_temperature
+        paired = self.left_out.has_siblings.any()
+        folds = (region.before or region).centers_left_out(self.left_out, self.form) if paired else None
+        rest = float(clusters.spread), float(clusters.dim), head, None, self.fitted_temperature
         return UnlabelledSummary(dict(each), *rest, folds, region.sharpness)
-
-    def derive(self, progress: Show = silent) -> None:
-        """Fit what takes long, if anything does: with unlabelled rows or a refined head, region and temperature."""
-        if not self.takes_long:
-            return
-        work = {"fitting classes": "region", "linear form": "linear"}
-        if self.parameters["temperature"] == "auto":
-            work["leave-one-out"] = "temperature"
-        for done, (note, name) in enumerate(work.items()):
-            progress(done, len(work), note)
-            getattr(self, name)
-        progress(len(work), len(work), "fitted")
-
-    @property
-    def takes_long(self) -> bool:
-        """True if the fit reads unlabelled rows or optimises a head."""
-        return self.rows is not None and (self._unlabelled is not None or isinstance(self.form, RefinedForm))
 
     @property
     def region_in_place(self) -> Region:
@@ -286,45 +257,28 @@ class Snapshot:
             )
         if self.form.mode == "bayes" and self.summary is not None and self.summary.temperature is not None:
             return self.summary.temperature
-        return self._fitted_temperature
+        return self.fitted_temperature
 
     @cached_property
-    def _fitted_temperature(self) -> float:
+    def fitted_temperature(self) -> float:
         """Temperature fitted to the examples and, if none can be left out, to unlabelled rows."""
         region: Any = self.region
         if getattr(region, "before", None) is not None:
-            return self.before(region)._fitted_temperature * float(region.sharpness)
-        found = self.temperature_of(region)
-        if not self._rows_matter:
-            return found
-        other = unchanged_confidence(self)
-        return float(found ** (1 - UNLABELLED_STEP) * other**UNLABELLED_STEP)
-
-    def temperature_of(self, region: Region) -> float:
-        """Return the temperature of `region`, fitted to the examples."""
-        prior = self.parameters["prior_ratio"], self.centered or self.unit, self.posterior_centers
-        return support_temperature(self.left_out, region, self.form, *prior)
+            return closed_snapshot(self, region).fitted_temperature * float(region.sharpness)
+        found = temperature_of(self, region)
+        step = UNLABELLED_STEP if self._rows_matter else 0.0
+        return float(found ** (1 - step) * unchanged_confidence(self) ** step) if step else found
 
     @property
     def _rows_matter(self) -> bool:
         """True if unlabelled rows enter the temperature: there are any, and no example can be left out."""
-        return self._unlabelled is not None and not self.left_out.has_siblings.any() and len(self.classes) > 1
+        return self.unlabelled is not None and not self.left_out.has_siblings.any() and len(self.classes) > 1
 
     @property
-    def _unlabelled(self) -> Floats | None:
+    def unlabelled(self) -> Floats | None:
         """Prepared unlabelled rows."""
         rows: Floats | None = self.form.options.get("evidence", NO_EVIDENCE).unlabelled
         return rows
-
-    def inliers(self, region: Any) -> Floats | None:
-        """Return prepared unlabelled rows without outliers, of very many an evenly spaced sample."""
-        rows = self._unlabelled
-        if rows is None:
-            return None
-        _, weight = inlier_rows(rows, self.stats, region.whiten)
-        rows = rows if weight is None else rows[weight > 0]
-        every = np.arange(len(rows))
-        return rows[evenly_spaced(every, len(self.classes), lambda: np.argsort(projection(rows), kind="stable"))]
 
     @cached_property
     def scale(self) -> Doubles:
@@ -465,40 +419,6 @@ class Snapshot:
         if found is None:
             found = self._casts[name, dtype] = cast_form(getattr(self, name), dtype)
         return found
-
-
-def unchanged_confidence(model: Snapshot) -> float:
-    """Return the temperature at which unlabelled rows leave the mean confidence on themselves unchanged."""
-    form, names = model.plain_form, model.evidence.names
-    form = ClosedForm(form.region, form.mode, form.options)
-    names_only = NO_EVIDENCE if names is None else Evidence(names, model.evidence.named)
-    without = replace(model, evidence=names_only, plain_form=form, _casts={})
-    rows = cast(Floats, model.inliers(model.region))
-    before, now = (each.measure(rows).astype(np.float64) for each in (without, model))
-    return matched_temperature(now, mean_confidence(before, without._fitted_temperature))
-
-
-def head_sharpness(model: Snapshot, region: Any) -> float:
-    """Return the temperature of a refined head in units of that of the closed form that it started from.
-
-    At these temperatures both are equally confident, on average over unlabelled rows. If these are few, examples take
-    their place, each scored by heads fitted without its fold. If none can be left out, each temperature is fitted to
-    its own pseudo-examples.
-    """
-    if len(model.classes) == 1:
-        return 1.0
-    closed = model.before(region)
-    temperature, rows = closed._fitted_temperature, model.inliers(region)
-    if rows is not None and len(rows) >= LEAST_SAMPLE:
-        now, before = (each.linear().scores(rows) for each in (region, region.before))
-        measures = -now.astype(np.float64), -before.astype(np.float64)
-    elif model.left_out.has_siblings.any():
-        index, stats = np.flatnonzero(model.left_out.has_siblings), model.stats
-        now, before = (Folds.fit(stats, form).measures(stats.rows, index) for form in (model.form, closed.form))
-        measures = now, before
-    else:
-        return closed.temperature_of(region) / closed.temperature_of(region.before)
-    return matched_temperature(measures[0], mean_confidence(measures[1], temperature)) / temperature
 
 
 def cast_form(form: LinearForm, dtype: np.dtype[Any]) -> LinearForm:
