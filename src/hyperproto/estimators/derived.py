@@ -7,6 +7,7 @@ import numpy as np
 
 from hyperproto.estimators.temperature import (
     LEAST_SAMPLE,
+    UNLABELLED_STEP,
     evenly_spaced,
     matched_temperature,
     mean_confidence,
@@ -48,6 +49,13 @@ def temperature_of(model: "Snapshot", region: Region) -> float:
     """Return the temperature of `region`, fitted to the examples."""
     prior = model.parameters["prior_ratio"], model.centered or model.unit, model.posterior_centers
     return support_temperature(model.left_out, region, model.form, *prior)
+
+
+def temperature_with_rows(model: "Snapshot", found: float) -> float:
+    """Return the temperature `found` by examples; if none can be left out, moved for the unlabelled rows."""
+    if model.unlabelled is None or model.left_out.has_siblings.any() or len(model.classes) == 1:
+        return found
+    return float(found ** (1 - UNLABELLED_STEP) * unchanged_confidence(model) ** UNLABELLED_STEP)
 
 
 def unchanged_confidence(model: "Snapshot") -> float:

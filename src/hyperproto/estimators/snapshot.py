@@ -22,9 +22,8 @@ from hyperproto.estimators.conformal import (
     leave_one_out_accuracy,
     plausible_sets,
 )
-from hyperproto.estimators.derived import closed_snapshot, head_sharpness, temperature_of, unchanged_confidence
+from hyperproto.estimators.derived import closed_snapshot, head_sharpness, temperature_of, temperature_with_rows
 from hyperproto.estimators.inputs import centered_unit_rows, check_answers, unit_rows
-from hyperproto.estimators.temperature import UNLABELLED_STEP
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.evidence import NO_EVIDENCE, Clusters, Evidence
@@ -265,14 +264,7 @@ class Snapshot:
         region: Any = self.region
         if getattr(region, "before", None) is not None:
             return closed_snapshot(self, region).fitted_temperature * float(region.sharpness)
-        found = temperature_of(self, region)
-        step = UNLABELLED_STEP if self._rows_matter else 0.0
-        return float(found ** (1 - step) * unchanged_confidence(self) ** step) if step else found
-
-    @property
-    def _rows_matter(self) -> bool:
-        """True if unlabelled rows enter the temperature: there are any, and no example can be left out."""
-        return self.unlabelled is not None and not self.left_out.has_siblings.any() and len(self.classes) > 1
+        return temperature_with_rows(self, temperature_of(self, region))
 
     @property
     def unlabelled(self) -> Floats | None:
