@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hyperproto.api import train as train
     from hyperproto.api.advise import suggest as suggest
     from hyperproto.api.files import add as add
+    from hyperproto.api.files import export as export
     from hyperproto.api.files import fit as fit
     from hyperproto.api.files import predict as predict
     from hyperproto.data import OUTSIDE as OUTSIDE
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from hyperproto.estimators import load_classifier as load_classifier
     from hyperproto.estimators.storage import model_lock as model_lock
     from hyperproto.evaluation import Result as Result
+    from hyperproto.exported import ExportedClassifier as ExportedClassifier
     from hyperproto.reports.comparison import Comparison as Comparison
     from hyperproto.training import Run as Run
 
@@ -60,6 +62,7 @@ _HOME = {
     "Episode": "episodes",
     "EpisodeError": "errors",
     "EpisodeSampler": "episodes",
+    "ExportedClassifier": "exported",
     "FewShotImageClassifier": "estimators",
     "FewShotTextClassifier": "estimators",
     "HyperProtoError": "errors",
@@ -75,6 +78,7 @@ _HOME = {
     "compare": "api",
     "distant_data": "api",
     "evaluate": "api",
+    "export": "api.files",
     "figure": "api",
     "fit": "api.files",
     "fit_tagger": "api",

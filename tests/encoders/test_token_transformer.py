@@ -15,9 +15,10 @@ from hyperproto.encoders import Encoder, base, make_encoder, resolve_encoder
 from hyperproto.encoders.parts import cache, word_pieces
 from hyperproto.encoders.parts.pretrained import INSTALL, PACKAGE, find_model
 from hyperproto.encoders.parts.word_pieces import spell
-from hyperproto.encoders.token_transformer import TokenTransformer, best_windows, window_starts, word_windows
+from hyperproto.encoders.token_transformer import TokenTransformer, best_windows, word_windows
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.evaluation import EncodedPool
+from hyperproto.windows import window_starts
 
 TEXTS = [
     "Anna Maria was born in Paris , the city of kings .",

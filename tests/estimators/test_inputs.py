@@ -9,8 +9,9 @@ import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from hyperproto import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, TextEncoder
+from hyperproto.data.formats.items import is_missing
 from hyperproto.errors import DataError
-from hyperproto.estimators.inputs import is_missing, item_list
+from hyperproto.estimators.inputs import item_list
 from hyperproto.estimators.labels import plain_labels
 
 X = np.array([[1.0, 0.1], [0.9, 0.2], [0.1, 1.0], [0.0, 1.0]])

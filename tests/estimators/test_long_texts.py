@@ -18,7 +18,7 @@ from hyperproto.cli import app
 from hyperproto.encoders import make_encoder
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.estimators.networks import pooled_windows, text_windows
+from hyperproto.windows import pooled_windows, text_windows
 from tests.helpers.tiny_models import WORDS, tiny_bert
 
 SHORT = "anna met bob"
@@ -34,6 +34,11 @@ def reader(bert: str, **options: Any) -> SentenceTransformer:
     encoder = make_encoder("sentence-transformer", {"model": bert, "max_length": 12, **options})
     assert isinstance(encoder, SentenceTransformer)
     return encoder
+
+
+def windows_of(encoder: SentenceTransformer, texts: list[str]) -> list[list[str]]:
+    tokenizer = encoder.tokenizer.backend_tokenizer
+    return text_windows(tokenizer, texts, encoder.room, encoder.prompt, encoder.lower_case)
 
 
 def pieces(encoder: SentenceTransformer, text: str) -> list[int]:
@@ -55,7 +60,7 @@ def test_the_default_cuts_and_names_the_option(bert: str) -> None:
 
 
 def test_windows_are_encoded_as_texts_and_their_vectors_averaged(bert: str) -> None:
-    windows = text_windows(reader(bert), [LONG, SHORT])
+    windows = windows_of(reader(bert), [LONG, SHORT])
     assert windows[1] == [SHORT]
     assert len(windows[0]) > 3
     each = TextEncoder(bert, max_length=12).transform(windows[0]).astype(np.float64)
@@ -77,7 +82,7 @@ def test_a_mean_of_vectors_of_length_1_has_length_1() -> None:
 @settings(max_examples=40, deadline=None)
 def test_windows_hold_every_word_and_are_never_cut(bert: str, words: list[str]) -> None:
     encoder, text = reader(bert), " ".join(words)
-    [windows] = text_windows(encoder, [text])
+    [windows] = windows_of(encoder, [text])
     if len(pieces(encoder, text)) <= encoder.room:
         assert windows == [text]
         return
@@ -92,7 +97,7 @@ def test_windows_hold_every_word_and_are_never_cut(bert: str, words: list[str]) 
 
 def test_each_window_has_the_prompt(bert: str) -> None:
     encoder = reader(bert, prompt="a city: ")
-    [windows] = text_windows(encoder, [LONG])
+    [windows] = windows_of(encoder, [LONG])
     assert all(len(pieces(encoder, encoder.prompt + window)) <= encoder.room for window in windows)
     assert not any(window.startswith("a city:") for window in windows)
     with warnings.catch_warnings():

@@ -16,10 +16,10 @@ import numpy as np
 
 from hyperproto.data.folder import files_by_class
 from hyperproto.data.formats.images import FileTree, image_names, is_image
+from hyperproto.data.formats.items import text_problem
 from hyperproto.data.formats.tables import SUFFIXES, OpenTable, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier
-from hyperproto.estimators.text import text_problem
 from hyperproto.files import is_folder, is_there, is_utf8
 
 MOST = 10  # wrong rows that a message names

@@ -13,6 +13,7 @@ from hyperproto.data.formats.tagged import check_sentences
 from hyperproto.encoders.base import Units, offsets_of, rows_between
 from hyperproto.encoders.parts.transformer import Batch, TransformerEncoder, in_parts
 from hyperproto.encoders.parts.word_pieces import Arrays, Ragged, Spelling, cached_tokens, spell
+from hyperproto.windows import window_starts
 
 LAYERS = 4  # number of layers that are summed to a word's vector
 NEAR = 4  # windows of at least one token that may hold a given token: they overlap by half, the last by more
@@ -161,12 +162,6 @@ def word_windows(spelling: Spelling, room: int, before: list[int], behind: list[
             count[own] = np.minimum(count[own], room - first[own])
     windows = offsets_of(counts)
     return WordWindows(Ragged.of(rows), windows, spelling.texts, windows[owner] + window, first + len(before), count)
-
-
-def window_starts(length: int, room: int) -> IntArray:
-    """Return the starts of windows of `room` tokens in a text of `length`: every half window, the last at its end."""
-    last = max(0, length - room)
-    return np.append(np.arange(0, last, max(1, room // 2)), last)
 
 
 def best_windows(start: IntArray, end: IntArray, places: IntArray, room: int, length: int) -> IntArray:

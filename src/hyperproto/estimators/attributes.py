@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError, NotApplicableError
 from hyperproto.estimators.conformal import Expected
+from hyperproto.estimators.labels import with_reject_label
 from hyperproto.estimators.onnx_export import export
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions import Region
@@ -48,6 +49,9 @@ def copy_fitted(estimator: Any, shared: Collection[str] = ()) -> Any:
 class FittedAttributes:
     """Attributes and exports that derive from the snapshot of a fitted classifier."""
 
+    coverage: float | None
+    reject_label: Any
+
     @abstractmethod
     def _snapshot(self) -> Snapshot:
         """Return the current state with all that is derived from it."""
@@ -57,6 +61,13 @@ class FittedAttributes:
     def classes_(self) -> NDArray[Any]:
         """Class labels, sorted (N,)."""
         return self._snapshot().classes
+
+    @property
+    @fitted_attribute
+    def answers_(self) -> NDArray[Any]:
+        """Labels that `predict` may return: the classes and, if rows are rejected, the reject label."""
+        classes = self._snapshot().classes
+        return classes if self.coverage is None else with_reject_label(classes.tolist(), self.reject_label)
 
     @property
     @fitted_attribute
@@ -125,11 +136,12 @@ class FittedAttributes:
         """Write the classifier, feature transform included, as an ONNX graph; see `hyperproto.estimators.onnx_export`.
 
         The graph takes vectors `x` (n, D) float32 and returns `scores`, `label` (index of the class; -1 for none of
-        these), `probabilities` if there is a temperature, and `plausible` if there is a coverage.
+        these), `name` (the label itself), `probabilities` if there is a temperature, and `plausible` if there is a
+        coverage.
         """
         model = self._snapshot()
         fixed = model.parameters["temperature"] != "auto"
-        export(model, Path(path), model.temperature if fixed or model.rows is not None else None)
+        export(model, Path(path), model.temperature if fixed or model.rows is not None else None, self.answers_)
 
     def __copy__(self) -> Self:
         """Return a classifier that shares the parameters and copies all that was learned."""

@@ -95,13 +95,6 @@ def unmasked(given: Any, name: str) -> Any:
     return np.asarray(given)
 
 
-def is_missing(value: Any) -> bool:
-    """Return whether a value is missing: None, NaN, or NA and NaT of pandas."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
 def is_frame(given: Any) -> bool:
     """Return whether `given` is a table of pandas, polars or Arrow."""
     return hasattr(given, "columns") and len(getattr(given, "shape", ())) == 2

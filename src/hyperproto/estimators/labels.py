@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
+from hyperproto.data.formats.items import label_array
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.inputs import column_values, is_frame, unmasked
 from hyperproto.regions.arrays import Doubles, Indices
@@ -87,16 +88,6 @@ def sorted_labels(labels: Sequence[Any]) -> tuple[Indices, NDArray[Any]]:
     """Return the permutation that sorts labels (numbers by value, then strings), and the sorted array of labels."""
     order = sorted(range(len(labels)), key=lambda i: (isinstance(labels[i], str), labels[i]))
     return np.array(order, dtype=np.intp), label_array([labels[i] for i in order])
-
-
-def label_array(labels: Iterable[Any]) -> NDArray[Any]:
-    """Return an array of labels; its dtype is object only if strings, truth values and numbers are mixed."""
-    labels = list(labels)
-    if len({str if isinstance(label, str) else bool if isinstance(label, bool) else int for label in labels}) > 1:
-        array = np.empty(len(labels), dtype=object)
-        array[:] = labels
-        return array
-    return np.array(labels)
 
 
 def with_reject_label(classes: list[Any], reject_label: Any) -> NDArray[Any]:

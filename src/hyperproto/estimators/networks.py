@@ -4,6 +4,8 @@ Registered encoders and those of runs are loaded once per process and never chan
 Classifiers import this module when there are items to encode.
 """
 
+import logging
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +24,7 @@ from hyperproto.data import Pool, Progress
 from hyperproto.encoders import ENCODERS, Encoder, FeatureTransform, Units, default_device, make_encoder
 from hyperproto.encoders.base import offsets_of
 from hyperproto.encoders.parts.cache import cached_units, weights_digest
-from hyperproto.encoders.parts.word_pieces import tokenised
 from hyperproto.encoders.sentence_transformer import SentenceTransformer
-from hyperproto.encoders.token_transformer import window_starts
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.items import (
     CallableNetwork,
@@ -36,6 +36,7 @@ from hyperproto.estimators.items import (
 )
 from hyperproto.registry import check_options
 from hyperproto.training.run import PriorRatio, Run
+from hyperproto.windows import pooled_windows, text_windows
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -198,7 +199,9 @@ class LongTextNetwork(Network):
 
     def vectors(self, items: Any, cache: bool = True, progress: Progress | None = None) -> Vectors:
         """Encode the windows of all texts in one call, then pool those of each text."""
-        parts = text_windows(cast(SentenceTransformer, self.inner.encoder), items)
+        encoder = cast(SentenceTransformer, self.inner.encoder)
+        tokenizer = encoder.tokenizer.backend_tokenizer
+        parts = text_windows(tokenizer, items, encoder.room, encoder.prompt, encoder.lower_case)
         windows = [window for each in parts for window in each]
 
         def show(done: int, total: int) -> None:
@@ -213,48 +216,77 @@ class LongTextNetwork(Network):
         return found
 
 
-def text_windows(encoder: SentenceTransformer, texts: Sequence[str]) -> list[list[str]]:
-    """Return the windows of each text: the text itself if the encoder reads all of it.
+class _Graph(nn.Module):
+    """Encoder of texts, and its transform, from padded tokens (n, L) and their numbers (n,) to vectors (n, D)."""
 
-    Windows are parts of the text, each of at most `room` tokens beside the prompt. Two tokens are left free: a word may
-    need more of them at the beginning of a text than within one.
+    def __init__(self, network: EncoderNetwork) -> None:
+        super().__init__()
+        self.encoder: Any = network.encoder
+        self.transform = network.transform
+
+    def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
+        batch = {"pieces": pieces, "lengths": lengths}
+        states, real = self.encoder.hidden(batch)
+        vectors: Tensor = self.encoder.vectors(states, real, batch)
+        return vectors if self.transform is None else self.transform(vectors)
+
+
+def export_text_network(network: Network, graph: Path, tokenizer: Path) -> dict[str, Any]:
+    """Write an encoder of texts as an ONNX graph, and its tokenizer; return what its texts need before both.
+
+    The graph takes `pieces` (n, L) and `lengths` (n,), int64, and returns `vectors` (n, D).
     """
-    read = [text.lower() if encoder.lower_case else text for text in texts]
-    *found, prompt = tokenised(encoder.tokenizer, [*read, encoder.prompt])
-    room = encoder.room - len(prompt.ids)
-    return [
-        [text] if len(each.ids) <= room else _cut(text, each.offsets, each.word_ids, max(1, room - 2))
-        for text, each in zip(texts, found, strict=True)
-    ]
+    long = network.how if isinstance(network, LongTextNetwork) else "truncate"
+    network = network.inner if isinstance(network, LongTextNetwork) else network
+    encoder = network.encoder if isinstance(network, EncoderNetwork) else None
+    if not isinstance(encoder, SentenceTransformer):
+        raise ConfigError(
+            f"{network.identity['name']}: only language models of whole texts are exported, named (minilm, mpnet, a "
+            "folder, a name on the hub) or in a run; export the head alone, with --onnx FILE or export_onnx(path)"
+        )
+    assert isinstance(network, EncoderNetwork)
+    with _quiet_export() as export:
+        pieces, lengths = torch.ones((3, 12), dtype=torch.int64), torch.tensor([12, 7, 5])
+        axes = ({0: "n", 1: "length"}, {0: "n"})
+        module = _Graph(network).to("cpu").eval()
+        export(module, (pieces, lengths), graph, ["pieces", "lengths"], ["vectors"], axes)
+    tokenizer.write_text(encoder.tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
+    return {
+        **encoder.settings(),
+        "before": encoder.before,
+        "after": encoder.after,
+        "fill": encoder.fill,
+        "max_length": encoder.max_length,
+        "long": long,
+    }
 
 
-def _cut(text: str, offsets: list[tuple[int, int]], words: list[int | None], room: int) -> list[str]:
-    """Return windows of at most `room` tokens; those inside a word longer than a quarter of a window cut it."""
-    begins = np.array([0, *(n for n in range(1, len(words)) if words[n] != words[n - 1]), len(words)])
-    last = max(0, len(offsets) - room)
-    windows = []
-    for place in window_starts(len(offsets), room).tolist():
-        if place == last:  # this window must reach the end: it starts at a later word
-            start = int(begins[begins.searchsorted(place, "left")])
-        else:
-            start = int(begins[begins.searchsorted(place, "right") - 1])
-        start = start if abs(start - place) <= room // 4 else place
-        stop = start + room
-        end = int(begins[begins.searchsorted(min(stop, len(offsets)), "right") - 1])
-        end = end if stop - end <= room // 4 or stop > len(offsets) else stop
-        windows.append(text[offsets[start][0] : offsets[end - 1][1]])
-    return [window for window in windows if window.strip()] or [text]
+@contextmanager
+def _quiet_export() -> Iterator[Any]:
+    """Yield a function that writes a graph, without the messages of torch's exporter."""
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"encoders are exported with onnxscript ({error}); pip install 'hyperproto[onnx]'") from error
 
+    def export(module: nn.Module, given: Any, path: Path, inputs: list[str], outputs: list[str], axes: Any) -> None:
+        with torch.no_grad():
+            program = torch.onnx.export(
+                module, given, input_names=inputs, output_names=outputs, dynamic_shapes=axes, opset_version=18,
+                dynamo=True, verbose=False,
+            )  # fmt: skip
+        assert program is not None
+        program.save(path, external_data=False)
 
-def pooled_windows(x: Vectors, how: str) -> Vectors:
-    """Return the vector of a text from those of its windows (n, D): their mean, or the one closest to it."""
-    length = np.linalg.norm(x, axis=1)
-    unit = x / np.maximum(length, np.finfo(np.float32).tiny)[:, None]
-    mean: Vectors = x.mean(0)
-    if how == "typical":
-        closest: Vectors = x[int(np.argmax(unit @ mean))]
-        return closest
-    return mean / np.linalg.norm(mean) if np.allclose(length, 1, atol=1e-3) and mean.any() else mean
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield export
+    finally:
+        log.setLevel(level)
 
 
 class ModuleNetwork(Network):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.snapshot import Snapshot
@@ -15,13 +16,15 @@ OPSET = 17
 IR_VERSION = 8  # as old as the opset, for old runtimes
 
 
-def export(model: Snapshot, path: Path, temperature: float | None) -> None:
-    """Write the graph. Its input is `x` (n, D) float32.
+def export(model: Snapshot, path: Path, temperature: float | None, labels: NDArray[Any]) -> None:
+    """Write the graph. Its input is `x` (n, D) float32. `labels` are the classes and, if rows are rejected, its label.
 
     Outputs:
 
     - `scores` (n, N): minus the measure, up to a number that all classes of a row share;
     - `label` (n,): index of the class, -1 for none of these; the metadata hold the labels as JSON;
+    - `name` (n,): the label itself, a string or, if all labels are whole numbers, an int64; the reject label for none
+      of these;
     - `probabilities` (n, N), if there is a temperature, and `plausible` (n, N), if there is a coverage.
     """
     form = model.linear
@@ -45,9 +48,11 @@ def export(model: Snapshot, path: Path, temperature: float | None) -> None:
         power = graph.add("Mul", scores, graph.constant(np.array(1 / temperature)))
         outputs.append(graph.name(graph.add("Softmax", power, axis=1), "probabilities", float, 2))
     if model.parameters["coverage"] is None:
-        outputs.append(graph.name(graph.add("ArgMax", scores, axis=1, keepdims=0), "label", int, 1))
+        label = graph.add("ArgMax", scores, axis=1, keepdims=0)
     else:
-        outputs += _rejecting(graph, model, x, scores)
+        label, plausible = _rejecting(graph, model, x, scores)
+        outputs.append(graph.name(plausible, "plausible", bool, 2))
+    outputs += [graph.name(label, "label", int, 1), _named(graph, label, labels)]
     graph.write(path, model, outputs)
 
 
@@ -65,8 +70,8 @@ def _transform(graph: "_Graph", model: Snapshot) -> str:
     return graph.add("Div", x, graph.add("Where", some, length, graph.constant(np.array(1.0))))
 
 
-def _rejecting(graph: "_Graph", model: Snapshot, x: str, scores: str) -> list[Any]:
-    """Reject rows beyond the threshold of the best class: ||x - mean||^2 > threshold^2, by one more product."""
+def _rejecting(graph: "_Graph", model: Snapshot, x: str, scores: str) -> tuple[str, str]:
+    """Return label and plausible classes: those with ||x - mean||^2 <= threshold^2, by one more product."""
     near = model.squared_distances
     limit = np.where(np.isfinite(model.thresholds), model.thresholds, 1e18) ** 2
     away = graph.add("Sub", x, graph.constant(near.middle))
@@ -77,8 +82,14 @@ def _rejecting(graph: "_Graph", model: Snapshot, x: str, scores: str) -> list[An
     inside = graph.add("GatherElements", graph.add("Cast", plausible, to=1), best, axis=1)  # 1.0 or 0.0
     passes = graph.add("Greater", inside, graph.constant(np.array(0.0)))
     named = graph.add("Where", passes, best, graph.constant(np.array(-1), np.int64))
-    label = graph.add("Squeeze", named, graph.constant(np.array([1]), np.int64))
-    return [graph.name(label, "label", int, 1), graph.name(plausible, "plausible", bool, 2)]
+    return graph.add("Squeeze", named, graph.constant(np.array([1]), np.int64)), plausible
+
+
+def _named(graph: "_Graph", label: str, labels: NDArray[Any]) -> Any:
+    """Look up the label of each index; -1, none of these, is the last of the labels."""
+    whole = labels.dtype.kind in "iu"
+    table = graph.constant(labels, np.int64) if whole else graph.strings([str(label) for label in labels.tolist()])
+    return graph.name(graph.add("Gather", table, label), "name", int if whole else str, 1)
 
 
 class _Graph:
@@ -98,6 +109,12 @@ class _Graph:
         self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(value, dtype=dtype), name))
         return name
 
+    def strings(self, values: list[str]) -> str:
+        name = f"c{len(self.constants)}"
+        encoded = [value.encode() for value in values]
+        self.constants.append(self.onnx.helper.make_tensor(name, self.onnx.TensorProto.STRING, [len(values)], encoded))
+        return name
+
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         output = f"n{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [output], **attributes))
@@ -105,7 +122,8 @@ class _Graph:
 
     def name(self, value: str, name: str, kind: type, axes: int) -> Any:
         self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
-        types = {float: self.onnx.TensorProto.FLOAT, int: self.onnx.TensorProto.INT64, bool: self.onnx.TensorProto.BOOL}
+        kinds = self.onnx.TensorProto
+        types = {float: kinds.FLOAT, int: kinds.INT64, bool: kinds.BOOL, str: kinds.STRING}
         return self.onnx.helper.make_tensor_value_info(name, types[kind], ["n", None][:axes])
 
     def write(self, path: Path, model: Snapshot, outputs: list[Any]) -> None:

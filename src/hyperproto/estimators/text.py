@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from hyperproto.data.formats.items import checked_texts, refuse_single_text, text_problem
 from hyperproto.data.names import label_text
 from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.estimators.batches import Names, name_vectors
 from hyperproto.estimators.few_shot import AUTO, FewShotClassifier
-from hyperproto.estimators.inputs import is_missing, item_list
+from hyperproto.estimators.inputs import item_list
 from hyperproto.estimators.items import ItemEncoder, Network
 from hyperproto.estimators.labels import check_name_label, plain_label
 
@@ -103,28 +104,8 @@ class TextEncoder(ItemEncoder):
 
 def check_texts(X: Any, name: str = "X") -> list[str]:
     """Return a list of texts; refuse anything that is not a non-empty string, naming its position."""
-    if isinstance(X, str):
-        raise DataError(f"{name} is a single text; give a list of texts, even if it holds only one")
-    texts = item_list(X, name, "text")
-    for row, text in enumerate(texts):
-        if problem := text_problem(text):
-            raise DataError(f"{name}[{row}] {problem}")
-    return [str(text) for text in texts]  # NumPy's strings are a subclass of str
-
-
-def text_problem(text: Any) -> str | None:
-    """Return what is wrong with a text, or None."""
-    if is_missing(text):
-        return f"is missing ({text!r}); give every row a text"
-    if not isinstance(text, str):
-        return f"is {text!r} ({type(text).__name__}); a text is a string"
-    if not text.strip():
-        return f"is an empty text ({text!r}); leave it out"
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return f"is no valid Unicode ({error}); decode it with the right encoding"
-    return None
+    refuse_single_text(X, name)
+    return checked_texts(item_list(X, name, "text"), name)
 
 
 class FewShotTextClassifier(FewShotClassifier):

@@ -1,0 +1,114 @@
+"""Export of a classifier of texts or vectors to a folder that `hyperproto.exported` reads without torch."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import hyperproto
+from hyperproto.errors import ConfigError
+from hyperproto.estimators.attributes import FittedAttributes
+from hyperproto.estimators.few_shot import FewShotClassifier
+from hyperproto.estimators.storage import HEAD as MODEL
+from hyperproto.estimators.storage import model_lock
+from hyperproto.estimators.text import FewShotTextClassifier
+from hyperproto.exported import ENCODER, FORMAT, GRAPH, HEAD, TOKENIZER, ExportedClassifier
+from hyperproto.files import atomic_write, is_there, json_checksum, read_bytes, read_json
+
+TOLERANCE = 1e-4  # largest difference of a number of a vector between torch and onnxruntime
+CHECKED = 32  # examples that are encoded both ways
+SAMPLE = ("a text", "Another text, which is a little longer than the first.")
+
+
+def export_classifier(
+    model: Any, folder: str | PathLike[str], *, int8: bool = False, source: str | PathLike[str] | None = None
+) -> None:
+    """Write a fitted classifier to `folder`, with the encoder if it is one of texts.
+
+    After writing, some texts are encoded by both; vectors that differ by more than 1e-4 are an error.
+
+    Parameters
+    ----------
+    int8 : store the encoder's weights in 8 bits: a quarter of the size, and slightly different vectors.
+    source : folder of the saved model, by whose checksum `hyperproto predict` knows whether the export is up to date.
+    """
+    if isinstance(model, FewShotClassifier) and not isinstance(model, FewShotTextClassifier):
+        raise ConfigError(
+            "only classifiers of texts and of vectors are exported with their encoder; for images write the head "
+            "alone, with --onnx FILE or export_onnx(path), and encode images by the network itself"
+        )
+    if int8 and not isinstance(model, FewShotTextClassifier):
+        raise ConfigError("int8 is for the encoder, and a classifier of vectors has none")
+    folder = Path(folder)
+    if is_there(folder / MODEL):
+        raise ConfigError(f"{folder}: holds a model; export to a folder of its own, such as {folder / 'export'}")
+    with TemporaryDirectory() as scratch:
+        draft = Path(scratch)
+        head = _write_parts(model, draft, int8, None if source is None else Path(source))
+        contents = {name: read_bytes(draft / name) for name in head["files"]}
+    with model_lock(folder):
+        for name, content in contents.items():
+            _write(folder / name, content)
+        text = json.dumps({**head, "checksum": json_checksum(head)}, indent=1, ensure_ascii=False)
+        _write(folder / HEAD, text.encode() + b"\n")
+    if isinstance(model, FewShotTextClassifier):
+        _compare(model, ExportedClassifier(folder), int8)
+
+
+def _write_parts(model: FittedAttributes, draft: Path, int8: bool, source: Path | None) -> dict[str, Any]:
+    """Write the graphs and the tokenizer to `draft`; return the content of export.json."""
+    model.export_onnx(draft / GRAPH)
+    labels = model.classes_.tolist()
+    text: Mapping[str, Any] | None = None
+    if isinstance(model, FewShotTextClassifier):
+        text = _write_encoder(model, draft, int8)
+    names = [GRAPH] if text is None else [GRAPH, TOKENIZER, ENCODER]
+    return {
+        "format": FORMAT,
+        "hyperproto": hyperproto.__version__,
+        "items": "vector" if text is None else "text",
+        "classes": labels,
+        "reject_label": model.answers_[len(labels) :].tolist()[0] if len(model.answers_) > len(labels) else None,
+        "size": int(model.means_.shape[1]),
+        "text": text,
+        "int8": int8,
+        "encoder": getattr(model, "encoder_", None),
+        "model": None if source is None else read_json(source / MODEL)["checksum"],
+        "files": {name: sha256(read_bytes(draft / name)).hexdigest() for name in names},
+    }
+
+
+def _write_encoder(model: FewShotTextClassifier, draft: Path, int8: bool) -> dict[str, Any]:
+    """Write tokenizer and encoder; return the settings of the tokenizer."""
+    model.check_encoder()
+    from hyperproto.estimators.networks import export_text_network
+
+    settings = export_text_network(model.item_encoder().network(), draft / ENCODER, draft / TOKENIZER)
+    if int8:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        full = draft / f"full-{ENCODER}"
+        (draft / ENCODER).rename(full)
+        quantize_dynamic(full, draft / ENCODER, weight_type=QuantType.QInt8)
+    return settings
+
+
+def _compare(model: FewShotTextClassifier, exported: ExportedClassifier, int8: bool) -> None:
+    """Raise an error if the exported encoder gives other vectors."""
+    texts = [*SAMPLE, *list(model.examples_.values())[:CHECKED]]
+    away = float(np.abs(exported.vectors(texts) - model.item_encoder().encode(texts)).max())
+    if not int8 and not away <= TOLERANCE:
+        raise ConfigError(
+            f"{exported.folder}: its vectors differ from those of the model by up to {away:.2g}, where {TOLERANCE} is "
+            "allowed; this checkpoint cannot be exported faithfully: keep to the model itself"
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_write(path) as file:
+        file.write(content)
