@@ -40,7 +40,7 @@ def test_the_graph_says_what_we_say(tmp_path: Path, region: Any, mode: str, tran
     model.export_onnx(tmp_path / "model.onnx")
     found, metadata = run(tmp_path / "model.onnx", q)
     assert json.loads(metadata["classes"]) == ["a", "b", "c", "d"]
-    assert found.keys() == {"scores", "probabilities", "label"} | ({"plausible"} if coverage else set())
+    assert found.keys() == {"scores", "probabilities", "label", "name"} | ({"plausible"} if coverage else set())
     measure = model.measure(q.astype(np.float64))
     both = found["scores"] + measure
     size = max(1, np.abs(measure).max())
@@ -83,6 +83,8 @@ def test_it_is_one_product_and_a_bias(tmp_path: Path) -> None:
         "Identity",
         "ArgMax",
         "Identity",
+        "Gather",
+        "Identity",
     ]
     assert graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
 
@@ -92,7 +94,7 @@ def test_without_examples_there_are_no_probabilities(tmp_path: Path) -> None:
     model = HypersphereClassifier(fit_mode="unbiased", store_support=False).fit(x, y)
     model.export_onnx(str(tmp_path / "model.onnx"))
     found, _ = run(tmp_path / "model.onnx", x.astype(np.float32))
-    assert found.keys() == {"scores", "label"}
+    assert found.keys() == {"scores", "label", "name"}
     assert (np.array(list("abcd"))[found["label"]] == model.predict(x)).all()
 
 

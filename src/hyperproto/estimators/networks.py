@@ -7,7 +7,7 @@ Classifiers import this module when there are items to encode.
 import logging
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -216,7 +216,7 @@ class LongTextNetwork(Network):
         return found
 
 
-class _Graph(nn.Module):
+class TextGraph(nn.Module):
     """Encoder of texts, and its transform, from padded tokens (n, L) and their numbers (n,) to vectors (n, D)."""
 
     def __init__(self, network: EncoderNetwork) -> None:
@@ -248,7 +248,7 @@ def export_text_network(network: Network, graph: Path, tokenizer: Path) -> dict[
     with _quiet_export() as export:
         pieces, lengths = torch.ones((3, 12), dtype=torch.int64), torch.tensor([12, 7, 5])
         axes = ({0: "n", 1: "length"}, {0: "n"})
-        module = _Graph(network).to("cpu").eval()
+        module = TextGraph(network).to("cpu").eval()
         export(module, (pieces, lengths), graph, ["pieces", "lengths"], ["vectors"], axes)
     tokenizer.write_text(encoder.tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
     return {
