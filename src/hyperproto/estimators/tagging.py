@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.data import OUTSIDE, Pool, Progress
+from hyperproto.data.formats.items import text_problem
 from hyperproto.data.formats.tagged import OUTSIDE_NAME, Line, split_words
 from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.few_shot import AUTO
 from hyperproto.estimators.items import run_folder
 from hyperproto.estimators.sentences import EntitySpan, Place, Sentences, places_of
-from hyperproto.estimators.text import label_words, text_problem
+from hyperproto.estimators.text import label_words
 
 if TYPE_CHECKING:
     from hyperproto.encoders import Encoder, Units
