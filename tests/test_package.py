@@ -148,7 +148,10 @@ EXTRAS = {  # of the files whose packages do not come with the light install, or
     "encoders/efficientnet.py": {"efficientnet"},
     "encoders/parts/pretrained.py": {"text"},
     "encoders/parts/word_vectors.py": {"glove"},
+    "estimators/export.py": {"onnx"},
+    "estimators/networks.py": {"onnx"},
     "estimators/onnx_export.py": {"onnx"},
+    "exported.py": {"onnx"},
     "data/formats/table_output.py": {"glove"},  # Parquet, likewise
     "data/formats/tables.py": {"glove"},  # Parquet; without it a message says: pip install pyarrow
     "estimators/doctor/report.py": {"plots"},
