@@ -37,7 +37,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[FewShotTextClassifi
 def test_texts_get_the_answers_of_the_model(texts: Any) -> None:
     model, folder = texts
     exported = ExportedClassifier(folder / "export", threads=1)
-    found = exported.answers(ASKED)
+    found = exported.predictions(ASKED)
     assert exported.items == "text"
     assert exported.rejects
     np.testing.assert_array_equal(exported.classes_, model.classes_)
@@ -68,7 +68,7 @@ def test_vectors_keep_their_labels(tmp_path: Path, labels: list[Any], coverage: 
     model = HypersphereClassifier(coverage=coverage).fit(x, given)
     export_classifier(model, tmp_path / "out")
     exported = ExportedClassifier(tmp_path / "out", threads=1)
-    found = exported.answers(x)
+    found = exported.predictions(x)
     assert found.labels.tolist() == model.predict(x).tolist()
     assert found.labels.dtype == model.predict(x).dtype
     np.testing.assert_allclose(found.probabilities, model.predict_proba(x), atol=1e-4)
@@ -107,7 +107,7 @@ def test_int8_is_smaller_and_nearly_the_same(texts: Any, tmp_path: Path) -> None
     export_classifier(model, tmp_path / "small", int8=True)
     full, small = (path / "encoder.onnx" for path in (folder / "export", tmp_path / "small"))
     assert small.stat().st_size < 0.3 * full.stat().st_size
-    found = ExportedClassifier(tmp_path / "small", threads=1).answers(CARD + RATE)
+    found = ExportedClassifier(tmp_path / "small", threads=1).predictions(CARD + RATE)
     assert 0 < np.abs(found.probabilities - model.predict_proba(CARD + RATE)).max() < 0.2
 
 

@@ -33,8 +33,8 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """Answers for n items."""
+class Predictions:
+    """Predictions for n items."""
 
     labels: NDArray[Any]  # (n,) label, or the reject label
     probabilities: Floats  # (n, N), in the order of `classes_`
@@ -79,24 +79,24 @@ class ExportedClassifier:
                 head["text"], self._content(head, TOKENIZER), self._content(head, ENCODER), threads
             )
 
-    def answers(self, X: Any) -> Answers:
+    def predictions(self, X: Any) -> Predictions:
         """Return labels, probabilities and plausible classes of items in one pass."""
         x = self.vectors(X)
         graph, names = self._head
         found = dict(zip(names, graph.run(None, {"x": x}), strict=True))
-        return Answers(self._labels[found["label"]], found["probabilities"], found.get("plausible"))
+        return Predictions(self._labels[found["label"]], found["probabilities"], found.get("plausible"))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each item (n,), or the reject label."""
-        return self.answers(X).labels
+        return self.predictions(X).labels
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, given that it is one of them (n, N)."""
-        return self.answers(X).probabilities
+        return self.predictions(X).probabilities
 
     def predict_set(self, X: Any) -> NDArray[np.bool_]:
         """Return which classes are plausible for each item (n, N); needs a coverage."""
-        plausible = self.answers(X).plausible
+        plausible = self.predictions(X).plausible
         if plausible is None:
             raise ConfigError(f"{self.folder}: the exported model has no coverage; fit it with one, and {AGAIN}")
         return plausible
