@@ -225,6 +225,7 @@ class TextGraph(nn.Module):
         self.transform = network.transform
 
     def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
+        """Encode texts."""
         batch = {"pieces": pieces, "lengths": lengths}
         states, real = self.encoder.hidden(batch)
         vectors: Tensor = self.encoder.vectors(states, real, batch)
