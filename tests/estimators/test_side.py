@@ -561,3 +561,12 @@ def test_names_of_float32_rows_and_names_by_numpy_labels() -> None:
     double = HypersphereClassifier().fit(X, Y, names=NAMES, unlabelled=ROWS)
     np.testing.assert_allclose(single.predict_proba(Q), double.predict_proba(Q), atol=1e-3)
     assert single.predict_proba(Q.astype(np.float32)).dtype == np.float32
+
+
+def test_a_loaded_refined_head_becomes_the_closed_form_of_its_clusters(make: Any, tmp_path: Path) -> None:
+    make(refine=True).fit(X, Y, names=NAMES, unlabelled=ROWS).save(tmp_path)
+    changed, closed = HypersphereClassifier.load(tmp_path), HypersphereClassifier.load(tmp_path)
+    closed.set_params(refine=False)
+    for model in (changed, closed):
+        model.partial_fit(TEST[:5], TEST_Y[:5])
+    assert_equal_models(changed, closed, Q, 0)

@@ -315,7 +315,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
 
         Unlabelled rows are written only if `unlabelled` is true. Otherwise a summary of them is written. The loaded
         classifier then gives the same answers and accepts examples, but no more unlabelled rows, and after a change a
-        refined head is refined by the examples alone.
+        refined head becomes the closed form.
         """
         names = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         self._snapshot()  # checks the parameters

@@ -113,8 +113,8 @@ class Snapshot:
         clusters = evidence.clusters
         if clusters is not None and self.origin is not None:
             clusters = replace(clusters, mean=clusters.mean - self.origin)
-        if rows is None and self.summary is not None and self.summary.head is not None:
-            form = ClosedForm(form.region, form.mode, form.options)  # the refined head is stored
+        if rows is None and self.summary is not None:  # the head is stored, or its rows are gone
+            form = ClosedForm(form.region, form.mode, form.options)
         evidence = Evidence(names, evidence.named, rows, clusters)
         return replace(form, options={**form.options, "evidence": evidence})
 
