@@ -12,6 +12,7 @@ from hyperproto.regions import Sphere
 from research import tuning
 from research.intents.supports import draw
 from research.tuning import RIDGE, Mapped, Spheres, fitted_map
+from tests.docs.markdown import result, section, tables
 from tests.research.test_intents import LABELS, made_up
 
 
@@ -66,3 +67,20 @@ def test_the_study_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     )
     assert content["command"].startswith("python -m research.tuning --data hwu64")
     assert "accuracy, mean" in capsys.readouterr().out
+
+
+def test_the_guide_shows_what_the_files_hold() -> None:
+    _, _, text = section("docs/estimators.md", "What we measured").partition("### Tuning on the examples")
+    [[_, *names], *rows] = tables(text)[0]
+    assert [row[0] for row in rows] == [
+        "default",
+        "`refine=True`",
+        "logistic regression",
+        "map",
+        "map, then `refine=True`",
+    ]
+    for place, name in enumerate(names, start=1):
+        found = json.loads(result(f"tuning-{name.lower()}.json"))["results"]
+        cells = {(row["method"], row["shots"]): f"{100 * row['accuracy']['mean']:.1f}" for row in found}
+        expected = [f"{cells[method, '10']} / {cells[method, '20']}" for method in tuning.methods("10")]
+        assert [row[place] for row in rows] == expected
