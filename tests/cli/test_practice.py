@@ -473,3 +473,16 @@ def test_fit_and_add_say_what_is_to_be_expected_and_warn_where_a_coverage_reject
         run("fit", tmp_path / "near.jsonl", "--out", tmp_path / "vague", *common)
     with pytest.warns(UserWarning, match="rejects almost nothing here"):
         assert "leave-one-out accuracy" in run("add", tmp_path / "vague", tmp_path / "near.jsonl")
+
+
+def test_drift(tmp_path: Path, model: Path) -> None:
+    lines = [*TEXTS, "zebra zebra", "zebra zoo", "zebra stripes"]
+    (tmp_path / "new.txt").write_text("\n".join(lines * 2) + "\n")
+    (tmp_path / "old.txt").write_text("\n".join(TEXTS * 3) + "\n")
+    text = run("drift", model, tmp_path / "new.txt", "--reference", tmp_path / "old.txt", "--json", tmp_path / "f.json")
+    assert text.startswith(f"{2 * len(lines)} new items against {3 * len(TEXTS)} (given reference): ")
+    content = json.loads((tmp_path / "f.json").read_text())
+    assert content["against"] == "given reference"
+    assert {test["quantity"] for test in content["tests"]} == {"novelty", "confidence", "class shares"}
+    same = run("drift", model, tmp_path / "new.txt", "--reference", tmp_path / "old.txt", "--json", "-")
+    assert json.loads(same) == content

@@ -153,12 +153,13 @@ def test_the_practitioners_guide_runs(
     names = printing_what_it_says("docs/estimators.md", capsys)
     examples = [f"{text},{label}" for text, label in zip(names["texts"], ["card"] * 4 + ["rate"] * 4, strict=True)]
     (tmp_path / "examples.csv").write_text("\n".join(["text,label", *examples, "Yen?,rate", "Card?,card"]) + "\n")
-    (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n")
+    (tmp_path / "new.csv").write_text("text\nHas my card been posted?\n" + "Where is it?\nEuros?\n" * 5)
+    (tmp_path / "old.csv").write_text("text\n" + "Where is my card?\nYen to pounds\n" * 5)
     (tmp_path / "more.jsonl").write_text('{"text": "I cannot log in", "label": "login"}\n')
     (tmp_path / "about.csv").write_text("label,description\ncard,a bank card\nlogin,passwords\n")
     joined = read("docs/estimators.md")
     lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
-    assert len(lines) == 10
+    assert len(lines) == 11
     with pytest.warns(UserWarning, match=r"about.csv: described labels without an example: 'login' \(1 of 2\)"):
         answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
     assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")

@@ -140,6 +140,12 @@ def diagnose(random: Random, folder: Path, samples: Samples) -> Command:
     )
 
 
+@command("drift", 3)
+def drift(random: Random, folder: Path, samples: Samples) -> Command:
+    words = ["drift", _model(random, folder, samples), random.choice(("examples.csv", "no.csv", ""))]
+    return Command([*words, *random.choice(([], ["--json", "-"], ["--reference", "no.csv"]))])
+
+
 @command("export", 3)
 def export(random: Random, folder: Path, samples: Samples) -> Command:
     return Command(["export", _model(random, folder, samples), "--onnx", random.choice(("m.onnx", "model", ""))])

@@ -32,7 +32,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 SKLEARN = (ValueError, TypeError)  # what scikit-learn's own checks raise
 METHODS = (
     "fit", "partial_fit", "forget", "remove_class", "merge", "predict", "predict_proba", "decision_function", "measure",
-    "predict_set", "novelty", "score", "diagnose", "save", "export_onnx",
+    "predict_set", "novelty", "score", "diagnose", "drift", "save", "export_onnx",
 )  # fmt: skip
 
 
@@ -96,6 +96,7 @@ def _call(random: Random, model: HypersphereClassifier, name: str, folder: Path,
         "remove_class": lambda: model.remove_class(random.choice(labels)),
         "merge": lambda: model.merge(random.choice(others)),
         "diagnose": lambda: model.diagnose().to_dict(),
+        "drift": lambda: model.drift(x, random.choice((None, x))).to_dict(),
         "save": lambda: _saved_and_loaded(model, folder / "model"),
         "export_onnx": lambda: model.export_onnx(folder / "model.onnx"),
         "forget": lambda: model.forget(x, y, weights),

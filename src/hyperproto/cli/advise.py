@@ -1,4 +1,4 @@
-"""Commands that advise about new items: what to label next."""
+"""Commands that advise about new items: what to label next, and whether they have drifted."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 import hyperproto
-from hyperproto.cli.options import Trust
+from hyperproto.cli.options import JsonFile, Trust
 from hyperproto.cli.practice import Column, Format, Model
-from hyperproto.cli.terminal import complain, note, rows_output
+from hyperproto.cli.terminal import complain, echo, has_width, note, rows_output, width, write_json
 
 app = typer.Typer()
 
@@ -45,3 +45,28 @@ def suggest(
         note("more labels from this pool are expected to change little")
     elif enough[-1]:
         note(f"after {enough.index(True)} labels more are expected to change little")
+
+
+@app.command()
+def drift(
+    model: Model,
+    new: Annotated[str, typer.Argument(help="New items without labels: a table, images, or vectors.")],
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Items of the time of the fit to compare with (default: what the model was fitted to)."),
+    ] = None,
+    text: Column = None,
+    json_file: JsonFile = None,
+    trust: Trust = None,
+) -> None:
+    """Test whether new items differ from those of the fit, and show the items that explain it."""
+    from hyperproto.api.examples import read_items
+
+    loaded = hyperproto.load_classifier(model, trust=trust)
+    items = read_items(loaded, new, text)
+    before = None if reference is None else read_items(loaded, reference, text)
+    found = loaded.drift(items, before)
+    if json_file:
+        write_json(found.to_dict(), json_file)
+    if json_file != "-":
+        echo(found.table(width() if has_width() else None))

@@ -10,6 +10,7 @@ from hyperproto.errors import DataError, unknown_name
 from hyperproto.estimators import first_version  # noqa: F401 # lets pickles of version 0.1 find their classes
 from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.doctor import ClassReport, Diagnosis, MislabelledExample, OutlyingExample
+from hyperproto.estimators.drift import Drift
 from hyperproto.estimators.explanation import Contributions, Explanation, NearExample
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.hypersphere import HypersphereClassifier
@@ -25,6 +26,7 @@ __all__ = [
     "ClassReport",
     "Contributions",
     "Diagnosis",
+    "Drift",
     "EntityTagger",
     "Expected",
     "Explanation",

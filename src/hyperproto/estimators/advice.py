@@ -9,6 +9,7 @@ from typing import Any
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.attributes import fitted_attribute
 from hyperproto.estimators.doctor import Diagnosis, diagnose, left_out_probabilities
+from hyperproto.estimators.drift import Drift, drift
 from hyperproto.estimators.explanation import NEAREST, Explanation, explain
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.estimators.suggestion import Suggestion, suggest
@@ -70,3 +71,17 @@ class Advice:
         listed = pool if isinstance(pool, Sequence) or getattr(pool, "ndim", 2) == 1 else [None] * len(rows)
         items = [fspath(item) if isinstance(item, str | PathLike) else None for item in listed]
         return suggest(self._snapshot(), rows, items, n)
+
+    def drift(self, new: Any, reference: Any = None) -> Drift:
+        """Compare new unlabelled rows or items with those of the fit: shifts with p-values, and what explains them.
+
+        New items are compared with `reference`, unlabelled items of the time of the fit, if they are given; else with
+        the unlabelled rows of the fit; else with the examples by leave-one-out. See `hyperproto.estimators.drift`.
+        """
+        rows = self._rows_of(new)
+        before = None if reference is None else self._rows_of(reference)
+        return drift(self._snapshot(), rows, before, self._named_items(new), self.examples_)
+
+    def _named_items(self, X: Any) -> Mapping[int, str]:
+        """Return texts or paths of items, by row."""
+        return {}

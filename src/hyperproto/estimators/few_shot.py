@@ -315,6 +315,10 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         named = {row: str(fspath(item)) for row, item in enumerate(items) if isinstance(item, str | PathLike)}
         return items, named
 
+    def _named_items(self, X: Any) -> dict[int, str]:
+        """Return texts or paths of items, by row."""
+        return self._items(X, None)[1]
+
     def _vectors(self, X: Any, name: str = "X") -> Floats:
         """Encode items after a check of the encoder; messages call them `name`."""
         self.check_encoder()

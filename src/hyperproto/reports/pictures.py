@@ -20,7 +20,7 @@ from hyperproto.data import IntArray, Pool
 from hyperproto.episodes import Episode
 
 if TYPE_CHECKING:
-    from hyperproto.estimators.doctor import Diagnosis
+    from hyperproto.estimators.doctor.report import Diagnosis
 
 Floats = NDArray[np.floating[Any]]
 
