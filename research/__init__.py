@@ -11,6 +11,7 @@
     python -m research.intents.suggest         strategies of what to label next
     python -m research.entity_names            names of types and scores of spans of the tagger on Few-NERD
     python -m research.long_documents          texts longer than the encoder reads
+    python -m research.drift                   size and power of the tests of drift
     python -m research.intents.page            results/intents
     python -m research.rivals.page             results/rivals
     python -m research.entities_page           results/entities

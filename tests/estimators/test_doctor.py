@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hyperproto.errors import ConfigError
-from hyperproto.estimators import Diagnosis, HypersphereClassifier
+from hyperproto.estimators import ClassReport, Diagnosis, HypersphereClassifier
 from hyperproto.estimators.doctor import Confusion
 from tests.estimators.conftest import blobs
 
@@ -69,13 +69,13 @@ def test_clean_classes_are_left_in_peace() -> None:
     found = HypersphereClassifier().fit(x, np.repeat(list("abcde"), 12)).diagnose()
     assert found.mislabelled == ()
     assert len(found.outlying) <= 1
-    assert all(report.overlap is not None and report.overlap < 0.01 for report in found.classes)
+    assert all(report.overlap is not None and report.overlap < 0.03 for report in found.classes)
 
 
 @pytest.mark.parametrize("shots", [1, 3, 20])
 def test_the_confusion_is_that_of_a_simulation(shots: int) -> None:
     """Two classes three apart, among far ones, in ten dimensions: how often is a fresh example of one mistaken?"""
-    predicted, measured = [], []
+    predicted, measured, covered = [], [], []
     for seed in range(60):
         random = np.random.default_rng(seed)
         centers = np.vstack([np.zeros(10), 3 * np.eye(1, 10), 30 * np.eye(3, 10, 2)])
@@ -88,7 +88,22 @@ def test_the_confusion_is_that_of_a_simulation(shots: int) -> None:
         fresh = centers[np.repeat([0, 1], 200)] + random.normal(size=(400, 10))
         measured.append((model.predict(fresh) != np.repeat([0, 1], 200)).mean())
         assert confusion.gain[0] >= 0
-    assert np.mean(predicted) == pytest.approx(np.mean(measured), abs=0.035)
+        mean, low, high = confusion.overlaps()
+        assert (low <= mean).all()
+        assert (mean <= high).all()
+        covered.append(low[0] <= 2 * measured[-1] <= high[0])
+    assert -0.02 < np.mean(predicted) - np.mean(measured) < 0.06  # real classes have heavier tails than these
+    assert np.mean(covered) > 0.65  # least with one example a class
+
+
+def test_the_table_shows_overlaps_with_intervals_where_the_examples_can_tell() -> None:
+    found = planted()[0].diagnose()
+    [c] = [report for report in found.classes if report.label == "c"]
+    assert c.overlap_low < c.overlap < c.overlap_high
+    known = replace(found, classes=(replace(c, overlap=0.3, overlap_low=0.2, overlap_high=0.4),))
+    assert "  30% (20% to 40%)  " in known.table()
+    wide = replace(found, classes=(replace(c, overlap=0.5, overlap_low=0.2, overlap_high=0.8),))
+    assert "  unknown  " in wide.table()
 
 
 def test_numbers_of_examples_are_those_of_all_that_ever_came() -> None:
@@ -111,7 +126,8 @@ def test_it_can_be_written_as_json() -> None:
     model, _ = planted()
     content = json.loads(json.dumps(model.diagnose().to_dict()))
     assert content.keys() == {"classes", "outlying", "mislabelled", "would_gain_most"}
-    assert content["classes"][0].keys() == {"label", "count", "extent", "rival", "distance", "overlap", "gain"}
+    interval = {"overlap_low", "overlap_high"}
+    assert content["classes"][0].keys() == {*vars(ClassReport("a", 1.0, 1.0))} >= interval
     assert content["mislabelled"][0].keys() == {"example", "label", "suggestion", "odds"}
     assert content["outlying"][0].keys() == {"example", "label", "score"}
 

@@ -40,9 +40,12 @@ def diagnose(model: Snapshot) -> Diagnosis:
     filled = np.flatnonzero(model.has_examples)
     if len(filled) > 1:
         found = Confusion(stats if len(filled) == len(labels) else _classes_of(stats, filled))
+        nothing = np.full(len(filled), np.nan)
+        mean, low, high = found.overlaps() if found.stats.scattered else (nothing, nothing, nothing)
+        overlaps = mean, found.gain, low, high
         for place, n in enumerate(filled):
             rival = labels[filled[found.rival[place]]]
-            numbers = float(found.distance[place]), or_none(2 * found.error[place]), or_none(found.gain[place])
+            numbers = (or_none(values[place]) for values in (found.distance, *overlaps))
             reports[n] = ClassReport(labels[n], counts[n], extents[n], rival, *numbers)
         known = len(filled) == len(labels) and not np.isnan(found.gain).any()
         gain = found.gain if known else gain

@@ -14,6 +14,7 @@ from hyperproto.regions.statistics import FlatStatistics, moments_of
 from hyperproto.reports.tables import TextTable, folded
 
 MOST_LISTED = 10  # examples of each kind in a table
+WIDEST_INTERVAL = 0.5  # of an overlap that is shown
 WIDEST, LONGEST = 40, 100  # characters of a label and of an example in a table
 COVERED = 0.8  # share of a class's examples inside its circle in a figure
 
@@ -27,6 +28,7 @@ class ClassReport:
     rival : label of the class with the nearest mean; None if there is no other class.
     distance : distance to the rival's mean.
     overlap : share of examples of both classes that a linear boundary between them confuses; None without scatter.
+    overlap_low, overlap_high : 90 % interval of the overlap.
     gain : decrease of the confusion with the rival by one more example.
 
     A class without examples has no `overlap` and `gain`.
@@ -39,6 +41,8 @@ class ClassReport:
     distance: float | None = None
     overlap: float | None = None
     gain: float | None = None
+    overlap_low: float | None = None
+    overlap_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def diagnosis_table(diagnosis: Diagnosis, width: int | None = None) -> str:
             f"{report.extent:.3f}",
             "-" if report.rival is None else _short(report.rival),
             _number(report.distance, ".3f"),
-            _number(report.overlap, ".1%"),
+            _overlap(report),
             _number(report.gain, ".2%"),
         )
         for report in ordered
@@ -197,6 +201,15 @@ def _columns(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def _overlap(report: ClassReport) -> str:
+    """Return the overlap with its interval; "unknown" if the examples cannot tell."""
+    if report.overlap is None or report.overlap_low is None or report.overlap_high is None:
+        return _number(report.overlap, ".0%")
+    if report.overlap_high - report.overlap_low > WIDEST_INTERVAL:
+        return "unknown"
+    return f"{report.overlap:.0%} ({report.overlap_low:.0%} to {report.overlap_high:.0%})"
 
 
 def _number(value: float | None, form: str) -> str:
