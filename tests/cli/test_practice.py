@@ -255,6 +255,24 @@ def test_vectors_that_are_ready(tmp_path: Path) -> None:
         run("add", tmp_path / "model", more)
 
 
+def test_rules_of_rejection_reach_the_classifier(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x, labels = np.eye(4)[np.repeat([0, 1, 2], 8)] + 0.2 * random.normal(size=(24, 4)), np.repeat(["a", "b", "c"], 8)
+    cells = [" ".join(map(str, row)) for row in x.tolist()]
+    examples = table(tmp_path / "examples.csv", {"vector": cells, "label": labels.tolist()})
+    outside = table(tmp_path / "outside.csv", {"vector": ["0 0 0 1", "0.1 0 0.1 1"]})
+    arguments = ("fit", examples, "--encoder", "identity", "--out", tmp_path / "model")
+    said = run(*arguments, "--outside", outside)
+    assert "; rejects 0% of items of the classes and about 100% of others; 100% of the answers are right" in said
+    assert HypersphereClassifier.load(tmp_path / "model").rejection_.rule == "outside"
+    run(*arguments, "--reject-rate", "0.1")
+    assert HypersphereClassifier.load(tmp_path / "model").reject_rate == 0.1
+    run(*arguments, "--precision", "0.8")
+    assert HypersphereClassifier.load(tmp_path / "model").precision == 0.8
+    rows = table(tmp_path / "rows.csv", {"vector": cells[:1]})
+    assert "a" in run("predict", tmp_path / "model", rows)
+
+
 def test_add_is_a_fit_to_everything(tmp_path: Path, model: Path, bert: str) -> None:
     more = table(tmp_path / "more.jsonl", {"text": NEW, "label": ["court", "people", "place"]})
     assert "3 classes, 12 examples" in run("add", model, more)

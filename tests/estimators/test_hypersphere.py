@@ -285,16 +285,19 @@ def test_before_the_fit_there_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("settings", "lacking"),
     [
-        ({}, {"thresholds_": "set coverage, for example to 0.95"}),
+        ({}, {"thresholds_": "set coverage, for example to 0.95", "rejection_": "set reject_rate or precision"}),
         (
             {"fit_mode": "point", "store_support": False},
             {
                 "thresholds_": "without a coverage nothing is rejected",
                 "temperature_": "give temperature a number",
+                "rejection_": "nothing is rejected by a score",
+                "risk_coverage_": "no example can be left out",
                 "left_out_proba_": "this needs the examples themselves",
             },
         ),
-        ({"coverage": 0.9}, {}),
+        ({"coverage": 0.9}, {"rejection_": "a coverage rejects by thresholds_"}),
+        ({"reject_rate": 0.5}, {"thresholds_": "set coverage, for example to 0.95"}),
     ],
 )
 def test_attributes_without_a_value_are_not_there(settings: dict[str, Any], lacking: dict[str, str]) -> None:

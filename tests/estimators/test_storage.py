@@ -144,8 +144,8 @@ def edit(folder: Path, change: Any) -> None:
             r"was changed after it was",
         ),
         (
-            lambda folder: edit(folder, lambda head: head.update(format="hyperproto-estimator/3")),
-            r"format 'hyperproto-estimator/3'; this version of hyperproto reads '\S+estimator/1' and '\S+estimator/2'",
+            lambda folder: edit(folder, lambda head: head.update(format="hyperproto-estimator/4")),
+            r"format 'hyperproto-estimator/4'; this version of hyperproto reads '\S+/1' and '\S+/2' and '\S+/3'",
         ),
         (lambda folder: edit(folder, lambda head: head.pop("checksum")), r"model.json: was changed"),
     ],

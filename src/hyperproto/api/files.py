@@ -33,6 +33,7 @@ from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier,
 from hyperproto.estimators.export import export_classifier
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.items import run_folder
+from hyperproto.estimators.rejection import rule_of
 from hyperproto.estimators.storage import model_lock
 from hyperproto.files import is_folder, read_json
 from hyperproto.registry import Trust
@@ -53,6 +54,7 @@ def fit(
     text: str | None = None,
     label: str = "label",
     unlabelled: str | PathLike[str] | None = None,
+    outside: str | PathLike[str] | None = None,
     descriptions: str | PathLike[str] | None = None,
     format: str | None = None,  # noqa: A002 # as the command line calls it
     bar: bool = False,
@@ -69,6 +71,7 @@ def fit(
         examples.
     text, label : columns of the items (None: text, image or vector) and of the labels.
     unlabelled : more items of the same kind, without a label: a table, or images; used by the fit, not stored.
+    outside : items of none of the classes, in the same form; they set the threshold of rejection.
     descriptions : for texts, a table with the columns of the labels and `description`, a text about each class. A
         described label without an example is a class, too, with a warning. None: the labels themselves, in words.
     format : csv, tsv, jsonl, parquet or lines, of the examples; None: by the file's name.
@@ -91,9 +94,11 @@ def fit(
         described = read_descriptions(fspath(descriptions), label)
         warn_of_descriptions(fspath(descriptions), described.keys(), labels)
         model.set_params(names=described)
-    more = None if unlabelled is None else read_items(model, fspath(unlabelled), text)
+    more, beyond = (
+        None if given is None else read_items(model, fspath(given), text) for given in (unlabelled, outside)
+    )
     with encoding_bar(model, bar):
-        model.fit(items, labels, unlabelled=more)
+        model.fit(items, labels, unlabelled=more, outside=beyond)
     if out is not None:
         model.save(out)
     return model
@@ -311,7 +316,7 @@ def _answer_alone(model: HypersphereClassifier, item: Any, explains: bool) -> _A
 
 def _added_columns(model: HypersphereClassifier, on_error: str, explain: bool) -> dict[str, str]:
     """Return the columns of the answer, and their types in Parquet: labels are whole numbers only if all are."""
-    whole = model.coverage is None and all(type(label) is int for label in model.classes_.tolist())
+    whole = rule_of(model._snapshot()) is None and all(type(label) is int for label in model.classes_.tolist())
     columns = {LABEL: "int64" if whole else "string", PROBABILITY: "double"}
     columns |= {EXPLANATION: "string"} if explain else {}
     return columns | ({ERROR: "string"} if on_error == "blank" else {})

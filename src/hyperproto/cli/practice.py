@@ -62,6 +62,15 @@ def fit(
         float | None,
         typer.Option(help="Share of items of the classes to accept, such as 0.95; the others are none of these."),
     ] = None,
+    reject_rate: Annotated[
+        float | None, typer.Option(help="Share of items of the classes to reject, such as 0.05, beside the others.")
+    ] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Answer only where the answer is right with this probability, such as 0.95.")
+    ] = None,
+    outside: Annotated[
+        str | None, typer.Option(help="Items of none of the classes: a table, or images. They tune what is rejected.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="sphere, point, cone or gaussian.")] = None,
     fit_mode: Annotated[str | None, typer.Option(help="bayes, unbiased, paper or point.")] = None,
     feature_transform: Annotated[str | None, typer.Option(help="unit, center-unit or none.")] = None,
@@ -89,7 +98,7 @@ def fit(
 ) -> None:
     """Fit a classifier to labelled texts, images or vectors, and save it. One example a class is enough."""
     given: dict[str, Any] = {"coverage": coverage, "region": region, "fit_mode": fit_mode, "reject_label": reject_label}
-    given |= {"long": long}
+    given |= {"long": long, "reject_rate": reject_rate, "precision": precision, "outside": outside}
     given |= {"feature_transform": feature_transform, "refine": None if refine is None else REFINE[refine]}
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= {"unlabelled": unlabelled, "descriptions": descriptions, "trust": trust}

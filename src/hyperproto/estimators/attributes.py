@@ -15,6 +15,7 @@ from hyperproto.errors import ConfigError, NotApplicableError
 from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.labels import with_reject_label
 from hyperproto.estimators.onnx_export import export
+from hyperproto.estimators.rejection import RejectionRule, RiskCoverage, risk_coverage
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions import Region
 
@@ -128,8 +129,20 @@ class FittedAttributes:
 
     @property
     @fitted_attribute
+    def rejection_(self) -> RejectionRule:
+        """Rule by which `predict` rejects rows, with its threshold; see `RejectionRule`."""
+        return self._snapshot().rejection
+
+    @property
+    @fitted_attribute
+    def risk_coverage_(self) -> RiskCoverage:
+        """Leave-one-out precision against the share answered, for every threshold; see `RiskCoverage`."""
+        return risk_coverage(self._snapshot())
+
+    @property
+    @fitted_attribute
     def expected_(self) -> Expected:
-        """Leave-one-out accuracy and, with a coverage, statistics of plausible sets; see `Expected`."""
+        """Leave-one-out accuracy, and what is rejected; see `Expected`."""
         return self._snapshot().expected
 
     def export_onnx(self, path: str | PathLike[str]) -> None:

@@ -40,6 +40,7 @@ class Batch:
     declared: Collection[Any] = ()  # labels that are classes without any example
     items: Mapping[int, str] = field(default_factory=dict)  # texts or paths of rows, by position
     has_evidence: bool = False  # whether there are names or unlabelled rows
+    outside: Floats | None = None  # (O, D) out-of-class rows
 
 
 def read_batch(
@@ -49,6 +50,7 @@ def read_batch(
     sample_weight: Any,
     names: Mapping[Any, Any] | Callable[[Sequence[Any]], Names] | None,
     unlabelled: Any,
+    outside: Any = None,
     *,
     items: Mapping[int, str] | None = None,
     reset: bool = False,
@@ -59,10 +61,11 @@ def read_batch(
     """
     if X is not None and not _is_float_array(X):
         X = check_rows(X)
-    others = None if unlabelled is None else _read_unlabelled(estimator, unlabelled)
+    others = None if unlabelled is None else _read_more(estimator, unlabelled, "unlabelled")
+    beyond = None if outside is None else _read_more(estimator, outside, "outside")
     no_rows = X is None or (hasattr(X, "__len__") and len(X) == 0)
     vectors, declared = _read_names(names, []) if no_rows else ({}, ())
-    if no_rows and (vectors or (others is not None and not reset)):
+    if no_rows and (vectors or (not reset and not (others is None and beyond is None))):
         if y is not None and len(y):
             raise DataError(f"there are no rows for {len(y)} labels; give one row a label")
         if reset:
@@ -78,21 +81,27 @@ def read_batch(
             others = batch.unlabelled if others is None else np.concatenate([batch.unlabelled, others])
         if names is not None:
             vectors, declared = _read_names(names, batch.labels)
-    size = batch.rows.shape[1]
-    if others is not None and others.shape[1] != size:
-        raise DataError(
-            f"unlabelled rows have {others.shape[1]} numbers, and the examples {size}; use vectors of one encoder"
-        )
-    for label, vector in vectors.items():
+    _check_widths(batch.rows.shape[1], vectors, unlabelled=others, outside=beyond)
+    if others is None and beyond is None and not vectors and not items:
+        return batch
+    evidence = others is not None or bool(vectors)
+    parts: dict[str, Any] = {"names": vectors, "declared": declared, "items": items or {}, "has_evidence": evidence}
+    return replace(batch, unlabelled=others, outside=beyond, **parts)
+
+
+def _check_widths(size: int, names: Mapping[Any, Floats], **given: Floats | None) -> None:
+    """Refuse rows and names that have another length than the examples."""
+    for name, rows in given.items():
+        if rows is not None and rows.shape[1] != size:
+            raise DataError(
+                f"{name} rows have {rows.shape[1]} numbers, and the examples {size}; use vectors of one encoder"
+            )
+    for label, vector in names.items():
         if vector.shape != (size,):
             raise DataError(
                 f"the name of {label!r} is an array of shape {vector.shape}; a name is a vector of "
                 f"{size} numbers, as the examples are"
             )
-    if others is None and not vectors and not items:
-        return batch
-    evidence = others is not None or bool(vectors)
-    return replace(batch, unlabelled=others, names=vectors, declared=declared, items=items or {}, has_evidence=evidence)
 
 
 def read_examples(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool = False) -> Batch:
@@ -197,14 +206,12 @@ def _is_plain(estimator: Any, X: Any) -> bool:
     )
 
 
-def _read_unlabelled(estimator: Any, rows: Any) -> Floats:
-    """Validate unlabelled rows, except for their width."""
+def _read_more(estimator: Any, rows: Any, name: str) -> Floats:
+    """Validate unlabelled or out-of-class rows, except for their width; messages call them `name`."""
     try:
-        found: Floats = check_array(
-            check_rows(rows, "unlabelled"), dtype=FLOATS, input_name="unlabelled", estimator=estimator
-        )
+        found: Floats = check_array(check_rows(rows, name), dtype=FLOATS, input_name=name, estimator=estimator)
     except OverflowError:  # an integer of more than 308 digits
-        raise DataError("unlabelled holds a number that is too large for float64; scale the rows") from None
+        raise DataError(f"{name} holds a number that is too large for float64; scale the rows") from None
     return found
 
 

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from hyperproto.estimators.temperature import evenly_spaced, sampled_measures
+from hyperproto.estimators.temperature import evenly_spaced
 from hyperproto.regions.arrays import Doubles, Indices, sum_by_label
-from hyperproto.regions.base import ClosedForm, Region
 from hyperproto.regions.left_out import LeftOut
 from hyperproto.regions.statistics import Statistics, class_scatter, pooled_scatter, shrunk_scatter
 
@@ -162,12 +161,14 @@ class Expected:
         "bayes" are recomputed without the example; the strength of shrinkage, which all examples estimate together, is
         not.
     set_size : mean number of plausible classes of an example. Its own class is measured without it.
-    outside_rejected : share of examples without a plausible class if their own class is removed. `predict` rejects at
-        least this share of out-of-class items that resemble the examples.
+    outside_rejected : share of out-of-class items that are rejected, estimated by examples whose own class is removed
+        (with a coverage: those without a plausible class). With `outside` items, the share of these.
     classes, examples : number of classes, and of examples that were left out.
     reason : why a number is None.
+    rejected : share of examples that `reject_rate`, `precision` or `outside` rejects.
+    precision : share of right answers among the others.
 
-    Without a coverage `set_size` and `outside_rejected` are None. An example that is alone in its class cannot be left
+    Numbers of rules that are not set are None. An example that is alone in its class cannot be left
     out and counts in `outside_rejected` only. Of very many examples, evenly spaced ones are used.
     """
 
@@ -177,6 +178,8 @@ class Expected:
     classes: int
     examples: int
     reason: str = ""
+    rejected: float | None = None
+    precision: float | None = None
 
     @property
     def strangers_rejected(self) -> float | None:
@@ -188,7 +191,13 @@ class Expected:
         if self.accuracy is None:
             return f"leave-one-out accuracy unknown: {self.reason}"
         text = f"leave-one-out accuracy {self.accuracy:.0%}"
-        return text if self.set_size is None else f"{text}, a plausible set of {self.set_size:.1f} classes on average"
+        if self.set_size is not None:
+            text += f", a plausible set of {self.set_size:.1f} classes on average"
+        if self.rejected is not None:
+            text += f"; rejects {self.rejected:.0%} of items of the classes"
+            if self.outside_rejected is not None:
+                text += f" and about {self.outside_rejected:.0%} of others"
+        return text if self.precision is None else f"{text}; {self.precision:.0%} of the answers are right"
 
 
 @dataclass(frozen=True)
@@ -236,14 +245,6 @@ def plausible_sets(conformal: Conformal, thresholds: Doubles) -> PlausibleSets:
         _, others, index = numbers(np.arange(len(weights)))
     rejected = float(np.average(others == 0, weights=weights[index])) if way > 1 else None
     return PlausibleSets(set_size, rejected, way)
-
-
-def leave_one_out_accuracy(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[float | None, int]:
-    """Return the share of examples whose own class has the least leave-one-out measure, and their number."""
-    index, measures, weights = sampled_measures(left_out, region, form)
-    if not len(index):
-        return None, 0
-    return float(np.average(measures.argmin(axis=1) == left_out.own(index), weights=weights)), len(index)
 
 
 def class_scales(stats: Statistics) -> Doubles:

@@ -59,6 +59,8 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
     fit_mode: str
     feature_transform: str | None
     coverage: float | None
+    reject_rate: float | None = None  # which earlier pickles lack
+    precision: float | None = None
     prior_ratio: Any
 
     def __init__(
@@ -85,15 +87,23 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         *,
         names: Mapping[Any, Any] | None = None,
         unlabelled: Any = None,
+        outside: Any = None,
     ) -> Self:
         """Fit a region to the examples of each class; see `HypersphereClassifier.fit`.
 
-        `X` and `unlabelled` are items. `names` are vectors or, for texts, texts.
+        `X`, `unlabelled` and `outside` are items. `names` are vectors or, for texts, texts.
         """
-        return self._fit(X, y, sample_weight, names, unlabelled)
+        return self._fit(X, y, sample_weight, names, unlabelled, outside)
 
     def _fit(
-        self, X: Any, y: Any, sample_weight: Any, names: Any, unlabelled: Any, classes_may_follow: bool = False
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        names: Any,
+        unlabelled: Any,
+        outside: Any,
+        classes_may_follow: bool = False,
     ) -> Self:
         encoder = self.item_encoder()
         identity = {} if run_folder(self.encoder) is None else encoder.identity
@@ -101,8 +111,9 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         closed_form(head)  # checks the parameters before the long part
         X, items = self._items(X, y)
         others = None if unlabelled is None else encoder.encode(unlabelled, "unlabelled")
+        beyond = None if outside is None else encoder.encode(outside, "outside")
         rows = None if X is None else encoder.encode(X)
-        given = rows, y, sample_weight, self.head_names(names), others
+        given = rows, y, sample_weight, self.head_names(names), others, beyond
         with progress_bar("fit") if self.progress else nullcontext() as show:
             head._fit(*given, items=items, classes_may_follow=classes_may_follow, progress=show)
         self.encoder_ = encoder.identity
@@ -118,25 +129,28 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         *,
         names: Mapping[Any, Any] | None = None,
         unlabelled: Any = None,
+        outside: Any = None,
     ) -> Self:
         """Add examples of old or new classes, with the same result as a fit to all examples; see `fit`.
 
         `classes` is ignored; scikit-learn's own classifiers need it.
         """
         if not self.__sklearn_is_fitted__():
-            return self._fit(X, y, sample_weight, names, unlabelled, classes_may_follow=True)
+            return self._fit(X, y, sample_weight, names, unlabelled, outside, classes_may_follow=True)
         head = self._head()
         X, items = self._items(X, y)
         others = None if unlabelled is None else self._vectors(unlabelled, "unlabelled")
+        beyond = None if outside is None else self._vectors(outside, "outside")
         rows = None if X is None else self._vectors(X)
-        head._partial_fit(rows, y, sample_weight, self.head_names(names), others, items=items)
+        head._partial_fit(rows, y, sample_weight, self.head_names(names), others, beyond, items=items)
         return self
 
-    def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, outside: Any = None) -> Self:
         """Remove examples, with the same result as a fit without them; see `HypersphereClassifier.forget`."""
         head = self._head()
         X, _ = self._items(X, y)
-        head.forget(self._vectors(X), y, sample_weight)
+        beyond = None if outside is None else self._vectors(outside, "outside")
+        head.forget(None if X is None else self._vectors(X), y, sample_weight, outside=beyond)
         return self
 
     def remove_class(self, label: Any) -> Self:
@@ -159,7 +173,7 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the likeliest class of each item (n,), or the reject label if a coverage rejects it."""
+        """Return the likeliest class of each item (n,), or the reject label; see `HypersphereClassifier.predict`."""
         return self._head().predict(self._vectors(X))
 
     def predict_proba(self, X: Any) -> Floats:
@@ -179,7 +193,7 @@ class FewShotClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstimator
         return self._head().predict_set(self._vectors(X))
 
     def novelty(self, X: Any) -> Floats:
-        """Return the least distance to a class mean, relative to what is typical in that class (n,); 1 is typical."""
+        """Return how unlikely each item is to belong to any class (n,); see `HypersphereClassifier.novelty`."""
         return self._head().novelty(self._vectors(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -16,7 +16,7 @@ from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators import storage
 from hyperproto.estimators.advice import Advice
 from hyperproto.estimators.attributes import FittedAttributes
-from hyperproto.estimators.batches import read_batch, read_examples, read_rows, read_weights
+from hyperproto.estimators.batches import read_batch, read_rows, read_weights
 from hyperproto.estimators.derived import derive
 from hyperproto.estimators.labels import (
     check_labels,
@@ -25,7 +25,15 @@ from hyperproto.estimators.labels import (
     warn_of_labels,
     with_reject_label,
 )
-from hyperproto.estimators.parameters import CONSTRAINTS, NAMES, check_evidence, closed_form, values_of
+from hyperproto.estimators.parameters import (
+    CONSTRAINTS,
+    NAMES,
+    check_evidence,
+    closed_form,
+    rules_of,
+    values_of,
+)
+from hyperproto.estimators.rejection import rule_of
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.estimators.state import State
 from hyperproto.progress import Show, silent
@@ -40,7 +48,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
 
     One example per class is enough. Examples and classes can be added (`partial_fit`), removed (`forget`,
     `remove_class`) and merged at any time, with the same result as a new fit. Probabilities are calibrated by
-    leave-one-out. With a `coverage`, `predict` rejects rows that belong to none of the classes.
+    leave-one-out. With a `coverage`, `reject_rate` or `precision`, or with `outside` items, `predict` rejects rows.
 
     Parameters
     ----------
@@ -49,7 +57,10 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
     feature_transform : "unit" scales rows to length 1; "center-unit" first subtracts the mean of the class means;
         "none" or None leaves rows unchanged.
     squared : whether to measure by squared distance (sphere and point).
-    coverage : share of genuine examples, such as 0.95, whose class must be plausible (see Notes). None: no rejection.
+    coverage : share of items of the classes, such as 0.95, whose class must be plausible (see Notes).
+    reject_rate : share of items of the classes, such as 0.05, that `predict` rejects; needs 1 / reject_rate - 1
+        examples. Set one of `coverage`, `reject_rate` and `precision`.
+    precision : probability, such as 0.95, with which an answer of `predict` is right; other rows are rejected.
     class_thresholds : give a class its own threshold once it has ceil(1 / (1 - coverage)) - 1 examples.
     guarantee : use wider thresholds with a guaranteed coverage of at least 2 * coverage - 1.
     reject_label : answer of `predict` for "none of these"; "auto": -1 among numbers, "none of these" among strings.
@@ -65,8 +76,8 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
 
     Attributes
     ----------
-    classes_, counts_, centers_, radii_, extents_, means_, mean_, region_, temperature_, thresholds_, expected_,
-    n_features_in_. Each is documented as a property.
+    classes_, counts_, centers_, radii_, extents_, means_, mean_, region_, temperature_, thresholds_, rejection_,
+    risk_coverage_, expected_, n_features_in_. Each is documented as a property.
 
     Notes
     -----
@@ -99,6 +110,8 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         feature_transform: str | None = "unit",
         squared: bool = True,
         coverage: float | None = None,
+        reject_rate: float | None = None,
+        precision: float | None = None,
         class_thresholds: bool = False,
         guarantee: bool = False,
         reject_label: Any = "auto",
@@ -114,6 +127,8 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         self.feature_transform = feature_transform
         self.squared = squared
         self.coverage = coverage
+        self.reject_rate = reject_rate
+        self.precision = precision
         self.class_thresholds = class_thresholds
         self.guarantee = guarantee
         self.reject_label = reject_label
@@ -126,6 +141,8 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
 
     _parameter_constraints: ClassVar[dict[str, Any]] = CONSTRAINTS
     _state: State
+    reject_rate: float | None = None  # which earlier pickles lack
+    precision: float | None = None
     n_features_in_: int
     feature_names_in_: Any
 
@@ -137,6 +154,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         *,
         names: Mapping[Any, Any] | None = None,
         unlabelled: Any = None,
+        outside: Any = None,
         progress: Show | None = None,
     ) -> Self:
         """Fit a region to the examples of each class.
@@ -149,12 +167,13 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         names : vectors (D,) of class names or descriptions, by label ("bayes" only). A label that has a name and no
             example is a class, too.
         unlabelled : unlabelled rows (U, D) ("bayes" only).
+        outside : rows (O, D) of none of the classes. Without another rule they set the threshold of `predict`.
         progress : callback `(done, total, note)`.
 
         With unlabelled rows or `refine`, everything that `predict` and `predict_proba` need is computed here, and again
         by each later change. Otherwise it takes little time and is computed when first needed.
         """
-        return self._fit(X, y, sample_weight, names, unlabelled, progress=progress)
+        return self._fit(X, y, sample_weight, names, unlabelled, outside, progress=progress)
 
     def _fit(
         self,
@@ -200,13 +219,14 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         *,
         names: Mapping[Any, Any] | None = None,
         unlabelled: Any = None,
+        outside: Any = None,
     ) -> Self:
         """Add examples of old or new classes, with the same result as a fit to all examples; see `fit`.
 
-        `X` and `y` may be None if only `names` or `unlabelled` rows are added. `classes` is ignored; scikit-learn's own
-        classifiers need it.
+        `X` and `y` may be None if only `names`, `unlabelled` or `outside` rows are added. `classes` is ignored;
+        scikit-learn's own classifiers need it.
         """
-        return self._partial_fit(X, y, sample_weight, names, unlabelled)
+        return self._partial_fit(X, y, sample_weight, names, unlabelled, outside)
 
     def _partial_fit(self, *given: Any, items: Mapping[int, str] | None = None) -> Self:
         """Add the arguments of `fit`, in that order; `items` are texts or paths of rows."""
@@ -222,15 +242,16 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
             state.add(batch)
         return self._derived()
 
-    def forget(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def forget(self, X: Any, y: Any = None, sample_weight: Any = None, *, outside: Any = None) -> Self:
         """Remove examples, with the same result as a fit without them; a class without examples is removed, too.
 
         A class that was given a name stays. Rows whose label is None or `unlabelled_label` are removed from the
-        unlabelled rows. With `store_support`, rows that are not among the examples are refused. Without stored examples
-        this is not checked: removing rows that were never added corrupts the statistics.
+        unlabelled rows, and `outside` from the out-of-class rows (`X` may then be None). With `store_support`, rows
+        that are not among the examples are refused. Without stored examples this is not checked: removing rows that
+        were never added corrupts the statistics.
         """
         check_is_fitted(self)
-        self._state.forget(read_examples(self, X, y, sample_weight))
+        self._state.forget(read_batch(self, X, y, sample_weight, None, None, outside))
         return self._derived()
 
     def remove_class(self, label: Any) -> Self:
@@ -240,7 +261,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         return self._derived()
 
     def merge(self, other: "HypersphereClassifier") -> Self:
-        """Add all examples, names and unlabelled rows of another classifier; examples of a shared class are pooled."""
+        """Add all that another classifier was fitted to; examples of a shared class are pooled."""
         check_is_fitted(self)
         check_is_fitted(other)
         (_, our_unit), (_, their_unit) = closed_form(self), closed_form(other)
@@ -261,22 +282,22 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
             )
         known = dict(self._state.slot_of)
         new = [label for label in other._state.labels if label not in known]
-        if self.coverage is not None and new:
+        if new and (rules_of(self) or self._state.outside.size or other._state.outside.size):
             with_reject_label([*known, *new], self.reject_label)
         warn_of_labels(new, known)
         self._state.absorb(other._state)
         return self._derived()
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class with the least measure for each row (n,).
+        """Return the class with the least measure for each row (n,), or the reject label.
 
-        With a coverage, rows for which that class is not plausible get the reject label.
+        Rows are rejected if that class is not plausible under a coverage, or by `rejection_`.
         """
         X, model = self._rows_of(X), self._snapshot()
-        if self.coverage is None:
-            return model.classes[model.best(X)]
-        labels = with_reject_label(model.classes.tolist(), self.reject_label)
-        return labels[model.best(X, reject=True)]
+        best = model.best(X)
+        if rule_of(model) is None:
+            return model.classes[best]
+        return with_reject_label(model.classes.tolist(), self.reject_label)[best]
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, given that it is one of them (n, n_classes)."""
@@ -299,7 +320,10 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         return self._snapshot().plausible(X)
 
     def novelty(self, X: Any) -> Floats:
-        """Return the least distance to a class mean, relative to what is typical in that class (n,); 1 is typical."""
+        """Return how unlikely each row is to belong to any class (n,).
+
+        1 is typical of an example; at 2 no class fits better than another. See `hyperproto.estimators.novelty`.
+        """
         X = self._rows_of(X)
         return self._snapshot().novelties(X)
 

@@ -107,6 +107,8 @@ def check_labels(batch: Any, known: Collection[Any], estimator: Any, first: bool
 
     `first` says that the classifier has no other classes and that none may follow.
     """
+    no_rule = estimator.coverage is estimator.reject_rate is estimator.precision is None
+    rejects = not no_rule or batch.outside is not None or bool(known and estimator._state.outside.size)
     labels = batch.labels
     if batch.weights is not None and labels:  # a row of weight 0 makes no class
         labels = [labels[code] for code in np.unique(batch.codes[batch.weights > 0])]
@@ -114,12 +116,12 @@ def check_labels(batch: Any, known: Collection[Any], estimator: Any, first: bool
     new = [label for label in labels if label not in known]
     if batch.declared:
         check_names(batch.declared, {*known, *batch.labels})
-    if estimator.coverage is not None and new:
+    if rejects and new:
         with_reject_label([*known, *labels], estimator.reject_label)
     warn_of_labels(new, known)
     if batch.items:
         warn_of_items(batch.items, batch.labels, batch.codes, batch.weights)
-    if first and estimator.coverage is None:
+    if first and not rejects:
         warn_of_one_class(labels)
 
 
@@ -178,11 +180,11 @@ def warn_of_items(items: Mapping[int, str], labels: Sequence[Any], codes: Indice
 
 
 def warn_of_one_class(labels: Collection[Any]) -> None:
-    """Warn of a classifier with a single class and no coverage."""
+    """Warn of a classifier with a single class and no rule of rejection."""
     if len(labels) == 1:
         _warn(
             f"there is only one class, {next(iter(labels))!r}, and `predict` always returns it; add examples of "
-            "another class, or set coverage to reject rows that are unlike it"
+            "another class, or set coverage or reject_rate to reject rows that are unlike it"
         )
 
 

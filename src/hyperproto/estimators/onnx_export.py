@@ -1,6 +1,7 @@
 """Export of a classifier as an ONNX graph: the feature transform, one matrix product and a bias."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.errors import ConfigError
+from hyperproto.estimators.rejection import rule_of
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.files import atomic_write
 from hyperproto.regions.arrays import SHORTEST
@@ -47,6 +49,12 @@ def export(model: Snapshot, path: Path, temperature: float | None, labels: NDArr
     if temperature is not None:
         power = graph.add("Mul", scores, graph.constant(np.array(1 / temperature)))
         outputs.append(graph.name(graph.add("Softmax", power, axis=1), "probabilities", float, 2))
+    if rule_of(model) not in (None, "coverage"):
+        warnings.warn(
+            "the ONNX graph never answers none of these: rejection_ is not exported; compare the largest of its "
+            "probabilities with rejection_.threshold, or set a coverage",
+            stacklevel=4,
+        )
     if model.parameters["coverage"] is None:
         label = graph.add("ArgMax", scores, axis=1, keepdims=0)
     else:

@@ -22,6 +22,8 @@ CONSTRAINTS: dict[str, Any] = {  # as scikit-learn declares them
     "feature_transform": [StrOptions(set(TRANSFORMS)), None],
     "squared": ["boolean"],
     "coverage": [Interval(Real, 0, 1, closed="neither"), None],
+    "reject_rate": [Interval(Real, 0, 1, closed="neither"), None],
+    "precision": [Interval(Real, 0, 1, closed="neither"), None],
     "class_thresholds": ["boolean"],
     "guarantee": ["boolean"],
     "reject_label": "no_validation",
@@ -32,6 +34,7 @@ CONSTRAINTS: dict[str, Any] = {  # as scikit-learn declares them
     "refine": ["boolean", StrOptions({"auto"})],
     "unlabelled_label": "no_validation",
 }
+RULES = ("coverage", "reject_rate", "precision")  # by which `predict` rejects
 CHECKS = {
     name: tuple(map(make_constraint, allowed)) for name, allowed in CONSTRAINTS.items() if allowed != "no_validation"
 }
@@ -40,6 +43,8 @@ values_of = attrgetter(*NAMES)
 OPTION_NAMES = {"fit_mode": "fit mode", "feature_transform": "transform", "radius_distance": "radius_distance"}
 EXPECTED = {
     "coverage": "a share between 0 and 1, such as 0.95, or None",
+    "reject_rate": "a share between 0 and 1, such as 0.05, or None",
+    "precision": "a share between 0 and 1, such as 0.95, or None",
     "temperature": "'auto' or a number above 0",
     "prior_ratio": "a number above 0",
     **dict.fromkeys(("squared", "class_thresholds", "guarantee", "store_support", "refine"), "True or False"),
@@ -53,6 +58,9 @@ def closed_form(parameters: Any) -> tuple[ClosedForm, bool]:
     need it. `parameters` is an object with the parameters as attributes, such as the classifier itself.
     """
     _check_values(parameters)
+    if len(rules := rules_of(parameters)) > 1:
+        given = " and ".join(f"{name}={getattr(parameters, name)!r}" for name in rules)
+        raise ConfigError(f"{given}: each is a rule of rejection of its own; set one, and the others to None")
     region, mode = REGIONS[parameters.region], parameters.fit_mode
     check_radius_distance(parameters.radius_distance, parameters.squared)
     refined = parameters.refine != "auto" and bool(parameters.refine)
@@ -71,13 +79,18 @@ def closed_form(parameters: Any) -> tuple[ClosedForm, bool]:
                 "store_support=False keeps no examples, but feature_transform='center-unit' transforms them again "
                 "after each change; use 'unit' or 'none', or set store_support=True"
             )
-        if parameters.coverage is not None:
+        for name in rules_of(parameters):
             raise ConfigError(
-                "store_support=False keeps no examples, but coverage scores each of them; use coverage=None, or set "
+                f"store_support=False keeps no examples, but {name} scores each of them; use {name}=None, or set "
                 "store_support=True"
             )
     transform = parameters.feature_transform or "none"
     return form, transform == "unit" or (transform == "none" and region.directions)
+
+
+def rules_of(parameters: Any) -> list[str]:
+    """Return the names of the rejection rules that are set."""
+    return [name for name in RULES if getattr(parameters, name) is not None]
 
 
 def check_evidence(form: ClosedForm, declared: Collection[Any], unlabelled: Floats | None) -> None:

@@ -19,11 +19,18 @@ from hyperproto.estimators.conformal import (
     Expected,
     class_scales,
     enough,
-    leave_one_out_accuracy,
     plausible_sets,
 )
 from hyperproto.estimators.derived import closed_snapshot, head_sharpness, temperature_of, temperature_with_rows
 from hyperproto.estimators.inputs import centered_unit_rows, check_answers, unit_rows
+from hyperproto.estimators.novelty import Novelty, fit_novelty, novelty_of
+from hyperproto.estimators.rejection import (
+    RejectionRule,
+    expected_performance,
+    fit_rejection,
+    rejected_rows,
+    rule_of,
+)
 from hyperproto.regions import ClosedForm, LinearForm, Moments, Region, Whitening
 from hyperproto.regions.arrays import Doubles, Floats, Indices
 from hyperproto.regions.evidence import NO_EVIDENCE, Clusters, Evidence
@@ -78,6 +85,7 @@ class Snapshot:
     labels: Indices | None  # (n,) class of each
     weights: Doubles | None  # (n,)
     numbers: NDArray[np.int64] | None  # (n,) number of each, counted over everything ever given
+    outside: Floats | None  # (O, D) labelled out-of-class rows, as they are kept
     evidence: Evidence  # of rows as they are kept
     summary: UnlabelledSummary | None
     plain_form: ClosedForm  # without evidence
@@ -254,6 +262,11 @@ class Snapshot:
                 "temperature='auto' is fitted to the examples, and store_support=False keeps none; "
                 "give temperature a number, or set store_support=True"
             )
+        return self.support_temperature
+
+    @property
+    def support_temperature(self) -> float:
+        """Temperature fitted to the examples, or that of a summary, whatever the parameter is."""
         if self.form.mode == "bayes" and self.summary is not None and self.summary.temperature is not None:
             return self.summary.temperature
         return self.fitted_temperature
@@ -283,6 +296,16 @@ class Snapshot:
         return Conformal(self.left_out if self.has_examples.all() else LeftOut(self.placed_stats))
 
     @cached_property
+    def novelty(self) -> Novelty:
+        """Novelty score; see `hyperproto.estimators.novelty`."""
+        return fit_novelty(self)
+
+    @cached_property
+    def rejection(self) -> RejectionRule:
+        """Rule by which `predict` rejects rows, if it is no coverage."""
+        return fit_rejection(self)
+
+    @cached_property
     def thresholds(self) -> Doubles:
         """Largest distance to its mean at which each class is plausible (N,)."""
         coverage, guarantee = self.parameters["coverage"], self.parameters["guarantee"]
@@ -304,29 +327,20 @@ class Snapshot:
     @cached_property
     def expected(self) -> Expected:
         """Expected performance, by leave-one-out."""
-        way, coverage = len(self.classes), self.parameters["coverage"]
-        if self.rows is None:
-            return Expected(None, None, None, way, 0, "store_support=False keeps no examples to leave out")
-        sets = None if coverage is None else plausible_sets(self.conformal, self.thresholds)
-        accuracy, number = leave_one_out_accuracy(self.left_out, self.region, self.form)
-        alone = "every class has one example, and none can be left out"
-        reason = "" if number else alone if self.has_examples.any() else "there are no examples to leave out"
-        size, rejected = (None, None) if sets is None else (sets.set_size, sets.outside_rejected)
-        return Expected(accuracy, size, rejected, way, number, reason)
+        return expected_performance(self)
 
-    def best(self, X: Floats, reject: bool = False) -> Indices:
-        """Return the likeliest class of each row (n,); with `reject`, N where that class is not plausible."""
+    def best(self, X: Floats) -> Indices:
+        """Return the likeliest class of each row (n,), or N where the rule of rejection rejects it."""
         best = np.empty(len(X), dtype=np.intp)
         for part in blocks(len(X), len(self.classes)):
             rows = self.prepare(X[part])
             scores = self.scores(rows)
             likeliest, at = scores.argmax(axis=1), np.arange(len(rows))
             check_answers(scores[at, likeliest], X, part.start)
-            if reject:
-                distance = self.distance(rows)
-                check_answers(distance, X, part.start)
-                plausible = distance[at, likeliest] <= self.thresholds[likeliest]
-                likeliest = np.where(plausible, likeliest, len(self.classes))
+            if rule_of(self) is not None:
+                scored, rejected = rejected_rows(self, rows, likeliest)
+                check_answers(scored, X, part.start)
+                likeliest[rejected] = len(self.classes)
             best[part] = likeliest
         return best
 
@@ -359,13 +373,11 @@ class Snapshot:
             found[part] = distance <= thresholds
         return found
 
-    def novelties(self, X: Floats) -> Floats:
-        """Return the least distance of each row to a class mean, in units of the class's scale (n,)."""
-        parts = [
-            (self.distance(self.prepare(X[part])) / self.scale).min(axis=1)
-            for part in blocks(len(X), len(self.classes))
-        ]
-        found: Floats = np.concatenate(parts)
+    def novelties(self, X: Floats) -> Doubles:
+        """Return the novelty of each row (n,)."""
+        found = np.empty(len(X))
+        for part in blocks(len(X), len(self.classes)):
+            found[part] = novelty_of(self, self.prepare(X[part]))
         check_answers(found, X)
         return found
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hyperproto.errors import DataError
+from hyperproto.errors import ConfigError, DataError
 from hyperproto.estimators.batches import Batch
 from hyperproto.estimators.inputs import RowIndex, check_range, unit_rows
 from hyperproto.estimators.labels import sorted_labels
@@ -114,6 +114,7 @@ class State:
         self.names: dict[Any, Doubles] = {}  # vectors by label
         self.declared: set[Any] = set()  # labels that are classes without any example, because they were given a name
         self.unlabelled = AppendableArray((n_features,), dtype)
+        self.outside = AppendableArray((n_features,), dtype)  # labelled out-of-class rows
         self.summary: UnlabelledSummary | None = None
         self.snapshot: Any = None  # (parameter values, Snapshot); a change drops it
         self.checked: Any = None  # (parameter values, closed form) that were checked last
@@ -133,6 +134,8 @@ class State:
         with self.lock:
             if batch.unlabelled is not None:
                 self._check_unlabelled(batch.unlabelled)
+            if batch.outside is not None:
+                _check_outside(self, batch.outside)
             if batch.labels:
                 first = self.given
                 self._add_examples(batch)
@@ -140,6 +143,9 @@ class State:
                     weights = batch.weights
                     kept = (row for row in batch.items if weights is None or weights[row] > 0)
                     self.items |= {first + row: batch.items[row] for row in kept}
+            if batch.outside is not None and len(batch.outside):
+                self.outside.append(self._as_kept(batch.outside))
+                self._changed()
             if batch.has_evidence:
                 self.names |= {
                     label: self._as_kept(np.asarray(name, np.float64)[None])[0] for label, name in batch.names.items()
@@ -197,12 +203,17 @@ class State:
             present, codes = np.unique(codes[there], return_inverse=True)
             X, weights, labels = X[there], weights[there], [labels[i] for i in present]
         with self.lock:
-            unlabelled = batch.unlabelled
+            unlabelled, outside = batch.unlabelled, batch.outside
             if unlabelled is not None:
                 self._check_stored(unlabelled)
-                unlabelled = rows_without(self.unlabelled.view, self._as_kept(unlabelled))
+                unlabelled = rows_without(self.unlabelled.view, self._as_kept(unlabelled), "unlabelled")
+            if outside is not None:
+                outside = rows_without(self.outside.view, self._as_kept(outside), "outside")
             if labels:
                 self._forget_examples(self._as_kept(X), labels, codes, weights)
+            if outside is not None:
+                self.outside.replace(outside)
+                self._changed()
             if unlabelled is not None:
                 self.unlabelled.replace(unlabelled)
                 self._changed()
@@ -214,7 +225,7 @@ class State:
         slots = self._slots_of(labels)
         remaining = self.weights.view.copy()
         if self.store:
-            left = self._remove_weights(remaining, slots, rows, codes, weights, labels)
+            left = _remove_weights(self, remaining, slots, rows, codes, weights, labels)
         else:
             left = self._moments(slots).without(moments_of(rows, codes, weights, len(labels)))
         if len(self.labels) == len(labels) and not left.count.any() and not self.declared:
@@ -226,34 +237,6 @@ class State:
         named = np.array([label in self.declared for label in labels])
         self._drop(slots[(left.count <= 0) & ~named])
         self.items = self.named_examples()
-
-    def _remove_weights(
-        self, remaining: Doubles, slots: Indices, rows: Floats, codes: Indices, weights: Doubles | None, labels: Any
-    ) -> Moments:
-        """Subtract the weights of `rows` from `remaining` (n,); compute the statistics of what is left anew."""
-        counts, parts = np.ones(len(rows)) if weights is None else weights, []
-        for code, slot in enumerate(slots):
-            here = np.flatnonzero((self.slots.view == slot) & (remaining > 0))
-            kept, left = self.rows.view[here], remaining[here]
-            index = RowIndex(kept)
-            for row in np.flatnonzero(codes == code):
-                count = counts[row]
-                for place in index.find(rows[row], left):
-                    taken = min(left[place], count)
-                    left[place] -= taken
-                    count -= taken
-                    if count < LEAST:
-                        break
-                else:
-                    raise DataError(
-                        f"row {row} of X (class {labels[code]!r}) is not among the examples, or not that often; "
-                        "nothing was forgotten"
-                    )
-            left[left < LEAST] = 0.0
-            stays = left > 0
-            remaining[here] = left
-            parts.append(moments_of(kept[stays], np.zeros(stays.sum(), dtype=np.intp), left[stays], 1))
-        return Moments(*(np.concatenate([vars(each)[part] for each in parts]) for part in ("count", "mean", "squares")))
 
     def remove(self, label: Any) -> None:
         """Remove a class with all its examples."""
@@ -286,6 +269,7 @@ class State:
             self.declared |= other.declared
             if other.unlabelled.size:
                 self.unlabelled.append(other.unlabelled.view)
+            self.outside.append(other.outside.view)
             self._changed()
 
     def named_examples(self) -> dict[int, str]:
@@ -318,6 +302,7 @@ class State:
                 "labels": np.argsort(order)[self.slots.view] if self.store else None,
                 "weights": self.weights.view if self.store else None,
                 "numbers": self.numbers.view if self.store else None,
+                "outside": self.outside.view if self.outside.size else None,
                 "evidence": evidence,
                 "summary": self.summary,
             }
@@ -436,15 +421,58 @@ class State:
             from hyperproto.estimators.first_version import converted
 
             state = converted(state)
+        if "outside" not in state:  # a pickle of 0.2
+            rows = state["rows"].view
+            state = {**state, "outside": AppendableArray(rows.shape[1:], rows.dtype)}
         vars(self).update({**state, "lock": RLock(), "snapshot": None, "checked": None})
 
 
-def rows_without(kept: Floats, rows: Floats) -> Floats:
-    """Return the unlabelled rows `kept` except `rows`; each must be one of them."""
+def _remove_weights(
+    state: State, remaining: Doubles, slots: Indices, rows: Floats, codes: Indices, weights: Doubles | None, labels: Any
+) -> Moments:
+    """Subtract the weights of `rows` from `remaining` (n,); compute the statistics of what is left anew."""
+    counts, parts = np.ones(len(rows)) if weights is None else weights, []
+    for code, slot in enumerate(slots):
+        here = np.flatnonzero((state.slots.view == slot) & (remaining > 0))
+        kept, left = state.rows.view[here], remaining[here]
+        index = RowIndex(kept)
+        for row in np.flatnonzero(codes == code):
+            count = counts[row]
+            for place in index.find(rows[row], left):
+                taken = min(left[place], count)
+                left[place] -= taken
+                count -= taken
+                if count < LEAST:
+                    break
+            else:
+                raise DataError(
+                    f"row {row} of X (class {labels[code]!r}) is not among the examples, or not that often; "
+                    "nothing was forgotten"
+                )
+        left[left < LEAST] = 0.0
+        stays = left > 0
+        remaining[here] = left
+        parts.append(moments_of(kept[stays], np.zeros(stays.sum(), dtype=np.intp), left[stays], 1))
+    return Moments(*(np.concatenate([vars(each)[part] for each in parts]) for part in ("count", "mean", "squares")))
+
+
+def _check_outside(state: State, rows: Floats) -> None:
+    """Refuse out-of-class rows where no examples are stored, and rows whose squares overflow."""
+    if not state.store:
+        raise ConfigError(
+            "store_support=False keeps no examples, but outside items are compared with each of them; set "
+            "store_support=True"
+        )
+    if not state.unit:
+        check_range(rows, name="outside")
+
+
+def rows_without(kept: Floats, rows: Floats, name: str) -> Floats:
+    """Return the rows `kept` except `rows`, each of which must be one of them; messages call them `name`."""
     left, index = np.ones(len(kept), dtype=bool), RowIndex(kept)
     for number, row in enumerate(rows):
         place = next(index.find(row, left), None)
         if place is None:
-            raise DataError(f"unlabelled row {number} is not among the unlabelled rows; nothing was forgotten")
+            raise DataError(f"{name} row {number} is not among the {name} rows; nothing was forgotten")
         left[place] = False
     return kept[left]

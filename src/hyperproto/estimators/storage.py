@@ -35,13 +35,15 @@ from hyperproto.regions.statistics import Moments, moments_of
 
 FORMAT = "hyperproto-estimator/1"
 EVIDENCE_FORMAT = "hyperproto-estimator/2"  # with class names or unlabelled rows
+OUTSIDE_FORMAT = "hyperproto-estimator/3"  # with out-of-class rows
+FORMATS = (FORMAT, EVIDENCE_FORMAT, OUTSIDE_FORMAT)
 HEAD = "model.json"
 AGAIN = "take it from a copy, or fit and save again"
 LONGEST_WAIT = 600.0  # seconds that a writer waits for others
 CLUSTERS = {"cluster_mean", "cluster_worth", "cluster_rows"}
 HEADS, FOLDS = {"head_center", "head_radius"}, {"fold_fold", "fold_weights", "fold_bias"}
 TEMPERATURE, LEFT_OUT = {"row_temperature"}, {"left_out_fold", "left_out_center", "head_sharpness"}
-EVIDENCE = {"names", "named", "declared", "unlabelled", *CLUSTERS, *HEADS, *FOLDS, *TEMPERATURE, *LEFT_OUT}
+EVIDENCE = {"names", "named", "declared", "unlabelled", "outside", *CLUSTERS, *HEADS, *FOLDS, *TEMPERATURE, *LEFT_OUT}
 STATISTICS, EXAMPLES = ("count", "mean", "squares"), ("rows", "slots", "weights", "numbers", "given")
 ROUNDING, SQUARES_ROUNDING = 1e-6, 1e-4  # of means after many updates; of squares of float32 rows
 Tensors = Mapping[str, NDArray[Any]]
@@ -83,7 +85,7 @@ def write(folder: Path, saved: Saved, summarise: Callable[[], UnlabelledSummary 
     digest = sha256(content).hexdigest()
     file_name = f"tensors-{digest[:16]}.safetensors"
     head = {
-        "format": EVIDENCE_FORMAT if evidence else FORMAT,
+        "format": OUTSIDE_FORMAT if "outside" in evidence else EVIDENCE_FORMAT if evidence else FORMAT,
         "hyperproto": hyperproto.__version__,
         "kind": saved.kind,
         "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
@@ -159,8 +161,10 @@ def _tensors(state: State) -> dict[str, NDArray[Any]]:
 
 
 def _evidence_tensors(state: State, summary: UnlabelledSummary | None, with_rows: bool) -> dict[str, NDArray[Any]]:
-    """Return names and, if asked for, unlabelled rows, or else their summary, as arrays by name."""
+    """Return names, out-of-class rows and, if asked for, unlabelled rows, or else their summary, by name."""
     labels, tensors = state.labels, {}
+    if state.outside.size:
+        tensors["outside"] = state.outside.view
     if state.names:
         slots = [slot for slot, label in enumerate(labels) if label in state.names]
         tensors["names"] = np.stack([state.names[labels[slot]] for slot in slots])
@@ -197,6 +201,8 @@ def _state(tensors: Tensors, evidence: Tensors, labels: list[Any], unit: bool) -
         of = [labels[slot] for slot in evidence["named"]]
         state.names = dict(zip(of, evidence["names"], strict=True))
         state.declared = {label for label, declared in zip(of, evidence["declared"], strict=True) if declared}
+    if "outside" in evidence:
+        state.outside.append(evidence["outside"])
     if "unlabelled" in evidence:
         state.unlabelled.append(evidence["unlabelled"])
     if "cluster_mean" in evidence:
@@ -254,7 +260,7 @@ def identity_problems(encoder: Any) -> Iterator[str]:
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
-    head = read_checked(folder / HEAD, (FORMAT, EVIDENCE_FORMAT), "classifier")
+    head = read_checked(folder / HEAD, FORMATS, "classifier")
     _refuse(folder / HEAD, _head_problems(head))
     return head
 
@@ -322,6 +328,7 @@ def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, un
         (*of.get(name, np.empty(0)).shape, 0)[0] for of, name in ((tensors, "slots"), (found, "fold_bias"))
     )
     shapes: dict[str, tuple[int, ...]] = {"names": (number, size), "named": (number,), "declared": (number,)}
+    shapes |= {"outside": (*found.get("outside", np.empty(0)).shape[:1], size)}
     shapes |= {"unlabelled": (rows, size), "cluster_mean": (way, size), "cluster_worth": (way,), "cluster_rows": (2,)}
     shapes |= {"head_center": (way, size), "head_radius": (way,), "fold_fold": (examples,)}
     shapes |= {"fold_weights": (folds, size, way), "fold_bias": (folds, way), "row_temperature": (1,)}
@@ -332,14 +339,14 @@ def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, un
             "i8"
             if name in ("named", "declared", "fold_fold", "left_out_fold")
             else "f4 f8"
-            if name == "unlabelled"
+            if name in ("unlabelled", "outside")
             else "f8"
         )
         if tensor.shape != shapes[name] or not tensor.size or tensor.dtype.str[1:] not in kinds.split():
             yield f"{name!r} is of type {tensor.dtype} and shape {tensor.shape}, not {shapes[name]}, or nothing in it"
         if not np.isfinite(tensor).all():
             yield f"{name!r} holds numbers that are not finite"
-    for name in sorted({"names", "unlabelled"} & {*found} if unit else ()):
+    for name in sorted({"names", "unlabelled", "outside"} & {*found} if unit else ()):
         if not _has_unit_rows(found[name]):
             yield f"{name!r} are not of length 1"
     if "named" in found:

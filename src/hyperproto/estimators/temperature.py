@@ -72,8 +72,15 @@ def support_temperature(
 def sampled_measures(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indices, Doubles, Doubles]:
     """Return indices (n,), leave-one-out measures (n, N) and weights (n,) of all examples that have another in class.
 
-    Of very many, an evenly spaced sample is returned, with weights of the same total.
+    Of very many, an evenly spaced sample is returned, with weights of the same total. The result is kept.
     """
+    found: tuple[Indices, Doubles, Doubles] = left_out.kept(
+        "measures", region, lambda: _sampled_measures(left_out, region, form)
+    )
+    return found
+
+
+def _sampled_measures(left_out: LeftOut, region: Region, form: ClosedForm) -> tuple[Indices, Doubles, Doubles]:
     stats = left_out.stats
     paired = np.flatnonzero(left_out.has_siblings)
     index = evenly_spaced(paired, len(stats.count), lambda: left_out.content_order)
