@@ -165,6 +165,18 @@ def test_models_with_outside_rows_are_kept_whole(form: str, tmp_path: Path) -> N
     assert len(model._state.outside.view) == len(OUTSIDE)
 
 
+def test_explanations_name_the_score_that_rejects() -> None:
+    rate = HypersphereClassifier(reject_rate=0.2).fit(X, Y)
+    row = FRESH[rate.novelty(FRESH).argmax()][None]
+    assert f"but the novelty {rate.novelty(row)[0]:.2f} is above {rate.rejection_.threshold:.2f}." in str(
+        rate.explain(row)[0]
+    )
+    sure = HypersphereClassifier(precision=0.7).fit(X, Y)
+    row = FRESH[sure.predict_proba(FRESH).max(axis=1).argmin()][None]
+    assert f"and an answer needs {sure.rejection_.threshold:.1%}." in str(sure.explain(row)[0])
+    assert sure.explain(row)[0].label == "none of these"
+
+
 def test_texts_take_outside_items() -> None:
     def letters(texts: Any) -> Any:
         return [[text.count(letter) + 0.1 for letter in "abcdef"] for text in texts]

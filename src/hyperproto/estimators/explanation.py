@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from hyperproto.estimators.labels import with_reject_label
+from hyperproto.estimators.rejection import rule_of
 from hyperproto.estimators.snapshot import Snapshot, blocks
 from hyperproto.heads import RefinedForm
 from hyperproto.regions import Point, Sphere
@@ -94,10 +95,12 @@ class Explanation:
     runner_up, runner_up_probability : second class; None if there is only one.
     nearest : nearest stored examples, nearest first.
     novelty : as the method `novelty` returns it.
-    distance, threshold : distance to the mean of the likeliest class and the largest one that is accepted; None if
-        the classifier does not reject. The threshold may be infinite.
+    distance : distance to the mean of the likeliest class, with a coverage; else None.
+    threshold : largest distance that is accepted or, by another rule of rejection, largest novelty or least
+        probability; None if the classifier does not reject. It may be infinite.
     contributions : parts of the log odds against the runner-up; None if the decision has no such parts.
     reason : reason why there are no contributions, else "".
+    compared : "distance", "novelty" or "probability", what is compared with the threshold.
     """
 
     label: Any
@@ -112,6 +115,7 @@ class Explanation:
     threshold: float | None
     contributions: Contributions | None
     reason: str = ""
+    compared: str = "distance"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dictionaries; an infinite threshold is None."""
@@ -134,6 +138,10 @@ class Explanation:
             likeliest += f", {self.runner_up} {self.runner_up_probability:.0%}"
         if not self.rejected:
             return f"{likeliest}."
+        if self.compared == "novelty":
+            return f"Rejected: {likeliest}, but the novelty {self.novelty:.2f} is above {self.threshold:.2f}."
+        if self.compared == "probability":
+            return f"Rejected: {likeliest}, and an answer needs {self.threshold:.1%}."
         times = self.distance / self.threshold if self.distance and self.threshold else np.inf
         away = f"{times:.2f} times as far from its mean as the threshold" if np.isfinite(times) else "too far away"
         return f"Rejected: {likeliest}, but the item is {away}."
@@ -161,9 +169,10 @@ class Explanation:
 def explain(model: Snapshot, X: Floats, reject_label: Any, items: Mapping[int, str], nearest: int) -> list[Explanation]:
     """Explain the answers for rows (n, D); `items` are the texts or paths of examples by number."""
     classes = model.classes.tolist()
-    rejects = model.parameters["coverage"] is not None
-    labels = with_reject_label(classes, reject_label).tolist() if rejects else classes
-    chosen = model.best(X, reject=rejects)
+    rule = rule_of(model)
+    labels = classes if rule is None else with_reject_label(classes, reject_label).tolist()
+    limit = None if rule in (None, "coverage") else model.rejection
+    chosen = model.best(X)
     probability, novelty = model.probabilities(X), model.novelties(X)
     split = _Parts(model)
     found = []
@@ -173,7 +182,7 @@ def explain(model: Snapshot, X: Floats, reject_label: Any, items: Mapping[int, s
         at = np.arange(len(rows))
         parts, reason = split.of(rows, first, second)
         near = _nearest(model, rows, items, nearest)
-        far = model.distance(rows)[at, first] if rejects else None
+        far = model.distance(rows)[at, first] if rule == "coverage" else None
         for row, n in enumerate(range(len(X))[part]):
             best, other = int(first[row]), int(second[row])
             found.append(
@@ -187,9 +196,10 @@ def explain(model: Snapshot, X: Floats, reject_label: Any, items: Mapping[int, s
                     nearest=near[row],
                     novelty=float(novelty[n]),
                     distance=None if far is None else float(far[row]),
-                    threshold=None if far is None else float(model.thresholds[best]),
+                    threshold=limit.threshold if limit else None if far is None else float(model.thresholds[best]),
                     contributions=None if parts is None else Contributions(*parts[row].tolist()),
                     reason=reason,
+                    compared=limit.score if limit else "distance",
                 )
             )
     return found
