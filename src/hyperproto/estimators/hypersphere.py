@@ -28,6 +28,7 @@ from hyperproto.estimators.labels import (
 from hyperproto.estimators.parameters import (
     CONSTRAINTS,
     NAMES,
+    check_alike,
     check_evidence,
     closed_form,
     rules_of,
@@ -264,22 +265,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         """Add all that another classifier was fitted to; examples of a shared class are pooled."""
         check_is_fitted(self)
         check_is_fitted(other)
-        (_, our_unit), (_, their_unit) = closed_form(self), closed_form(other)
-        for name, same in (
-            ("feature_transform", (self.feature_transform or "none") == (other.feature_transform or "none")),
-            ("region", our_unit == their_unit),
-            ("store_support", self.store_support == other.store_support),
-        ):
-            if not same:
-                raise ConfigError(
-                    f"the two classifiers differ in {name} ({getattr(self, name)!r} and {getattr(other, name)!r}), "
-                    "so they do not remember the same things; fit both alike"
-                )
-        if self.n_features_in_ != other.n_features_in_:
-            raise DataError(
-                f"this classifier was fitted to vectors of {self.n_features_in_} numbers, the other to "
-                f"{other.n_features_in_}; only classifiers of one encoder can be merged"
-            )
+        check_alike(self, other)
         known = dict(self._state.slot_of)
         new = [label for label in other._state.labels if label not in known]
         if new and (rules_of(self) or self._state.outside.size or other._state.outside.size):

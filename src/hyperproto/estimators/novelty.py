@@ -108,7 +108,7 @@ def fit_novelty(model: "Snapshot") -> Novelty:
     """
     way = len(model.classes)
     none = np.zeros(way)
-    temperature = math.inf if model.rows is None or way == 1 else model.support_temperature
+    temperature = math.inf if model.rows is None or way == 1 else _temperature(model)
     if model.rows is not None and model.left_out.has_siblings.any():
         return _from_examples(model, temperature)
     if way == 1:
@@ -118,6 +118,13 @@ def fit_novelty(model: "Snapshot") -> Novelty:
     pseudo = pseudo_examples(stats, ratio, model.centered or model.unit, model.posterior_centers)
     mean = float(preferences(model.scores(pseudo.rows), temperature, pseudo.borrowed)[0].mean())
     return Novelty(temperature, mean, none, none)
+
+
+def _temperature(model: "Snapshot") -> float:
+    """Return the temperature fitted to the examples, or that of a summary, whatever the parameter is."""
+    if model.form.mode == "bayes" and model.summary is not None and model.summary.temperature is not None:
+        return model.summary.temperature
+    return model.fitted_temperature
 
 
 def _from_examples(model: "Snapshot", temperature: float) -> Novelty:

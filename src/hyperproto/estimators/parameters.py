@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions, make_constraint
 
-from hyperproto.errors import ConfigError, unknown_name
+from hyperproto.errors import ConfigError, DataError, unknown_name
 from hyperproto.heads import RefinedForm
 from hyperproto.regions import FIT_MODES, REGIONS, ClosedForm
 from hyperproto.regions.arrays import Floats
@@ -102,6 +102,26 @@ def check_evidence(form: ClosedForm, declared: Collection[Any], unlabelled: Floa
         )
     if unlabelled is not None and not form.options["squared"]:
         raise ConfigError("unlabelled rows go with the squared measure; use squared=True")
+
+
+def check_alike(one: Any, other: Any) -> None:
+    """Refuse to merge two classifiers that keep different vectors."""
+    (_, our_unit), (_, their_unit) = closed_form(one), closed_form(other)
+    for name, same in (
+        ("feature_transform", (one.feature_transform or "none") == (other.feature_transform or "none")),
+        ("region", our_unit == their_unit),
+        ("store_support", one.store_support == other.store_support),
+    ):
+        if not same:
+            raise ConfigError(
+                f"the two classifiers differ in {name} ({getattr(one, name)!r} and {getattr(other, name)!r}), "
+                "so they do not remember the same things; fit both alike"
+            )
+    if one.n_features_in_ != other.n_features_in_:
+        raise DataError(
+            f"this classifier was fitted to vectors of {one.n_features_in_} numbers, the other to "
+            f"{other.n_features_in_}; only classifiers of one encoder can be merged"
+        )
 
 
 def _check_values(parameters: Any) -> None:

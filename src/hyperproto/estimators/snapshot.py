@@ -262,11 +262,6 @@ class Snapshot:
                 "temperature='auto' is fitted to the examples, and store_support=False keeps none; "
                 "give temperature a number, or set store_support=True"
             )
-        return self.support_temperature
-
-    @property
-    def support_temperature(self) -> float:
-        """Temperature fitted to the examples, or that of a summary, whatever the parameter is."""
         if self.form.mode == "bayes" and self.summary is not None and self.summary.temperature is not None:
             return self.summary.temperature
         return self.fitted_temperature
