@@ -7,6 +7,7 @@
     python -m research.ablation                parts of the difference between HyperProto and ProtoNet
     python -m research.closed_loss             training through the closed form beside ProtoNet's loss
     python -m research.prior_ratio_choice      accuracy of a trained encoder by `prior_ratio`
+    python -m research.multilabel              labels of Few-NERD's sentences, beside logistic regression and SetFit
     python -m research.entity_grid             every method on Few-NERD, settings chosen on dev
     python -m research.intents.suggest         strategies of what to label next
     python -m research.entity_names            names of types and scores of spans of the tagger on Few-NERD

@@ -27,7 +27,7 @@ from datasets import Dataset
 from setfit import SetFitModel, Trainer, TrainingArguments
 
 job = json.load(open(sys.argv[1]))
-model = SetFitModel.from_pretrained(job["model"])
+model = SetFitModel.from_pretrained(job["model"], multi_target_strategy=job["strategy"])
 start = time.perf_counter()
 settings = TrainingArguments(
     num_iterations=job["iterations"], num_epochs=1, batch_size=job["batch"], seed=0, report_to="none",
@@ -35,7 +35,7 @@ settings = TrainingArguments(
 )
 examples = Dataset.from_dict({"text": job["texts"], "label": job["labels"]})
 Trainer(model=model, args=settings, train_dataset=examples).train()
-found = [int(label) for label in model.predict(job["asked"])]
+found = model.predict(job["asked"]).tolist()
 json.dump({"labels": found, "seconds": time.perf_counter() - start}, open(sys.argv[2], "w"))
 """
 
@@ -44,16 +44,19 @@ class SetFit:
     """Tunstall et al., "Efficient Few-Shot Learning Without Prompts", 2022: an encoder fine-tuned on pairs of texts.
 
     The constructor runs the interpreter `python`, which fits SetFit to `texts` and predicts the labels of `asked`.
-    Settings are its defaults, except for `num_iterations`.
+    Settings are its defaults, except for `num_iterations`. A label is a number or, for texts that may carry several
+    labels, a list of 0 and 1: the head is then one logistic regression a label.
     """
 
     def __init__(
-        self, python: str, encoder: str, texts: Sequence[str], labels: Sequence[int], asked: Sequence[str]
+        self, python: str, encoder: str, texts: Sequence[str], labels: Sequence[int | list[int]], asked: Sequence[str]
     ) -> None:
         model = str(find_model(encoder).resolve())
         with TemporaryDirectory() as folder:
             job, out = Path(folder, "job.json"), Path(folder, "out.json")
+            strategy = "one-vs-rest" if isinstance(labels[0], list) else None
             task: dict[str, Any] = {"model": model, "iterations": ITERATIONS, "batch": BATCH, "folder": folder}
+            task["strategy"] = strategy
             job.write_text(json.dumps({**task, "texts": [*texts], "labels": [*labels], "asked": [*asked]}))
             command = [python, "-c", SCRIPT, str(job), str(out)]
             try:

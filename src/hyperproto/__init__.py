@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hyperproto.estimators import FewShotTextClassifier as FewShotTextClassifier
     from hyperproto.estimators import HypersphereClassifier as HypersphereClassifier
     from hyperproto.estimators import ImageEncoder as ImageEncoder
+    from hyperproto.estimators import MultiLabelClassifier as MultiLabelClassifier
     from hyperproto.estimators import TextEncoder as TextEncoder
     from hyperproto.estimators import load_classifier as load_classifier
     from hyperproto.estimators.storage import model_lock as model_lock
@@ -68,6 +69,7 @@ _HOME = {
     "HyperProtoError": "errors",
     "HypersphereClassifier": "estimators",
     "ImageEncoder": "estimators",
+    "MultiLabelClassifier": "estimators",
     "OUTSIDE": "data",
     "Pool": "data",
     "Result": "evaluation",

@@ -159,7 +159,9 @@ def test_the_practitioners_guide_runs(
     (tmp_path / "about.csv").write_text("label,description\ncard,a bank card\nlogin,passwords\n")
     joined = read("docs/estimators.md")
     lines = re.findall(r"^    (?:echo \"(.*)\" \| )?hyperproto (.*?)(?: > .*)?$", joined, flags=re.MULTILINE)
-    assert len(lines) == 11
+    (tmp_path / "notes.csv").write_text("text,label\nsun and wind,sun|wind\nrain,rain\nwind,wind\nsunny,sun\n")
+    (tmp_path / "more.csv").write_text("text,label\nheavy rain,rain\n")
+    assert len(lines) == 14
     with pytest.warns(UserWarning, match=r"about.csv: described labels without an example: 'login' \(1 of 2\)"):
         answers = [done(shlex.split(arguments), said=said) for said, arguments in lines]
     assert answers[1].splitlines()[1].startswith("Has my card been posted?,card,")

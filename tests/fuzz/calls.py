@@ -46,6 +46,29 @@ def text_items(random: Random, folder: Path, samples: Samples) -> Trial:
     return Trial(run, SKLEARN, words="texts")
 
 
+@kind("label-sets", "MultiLabelClassifier", share=15)
+def label_sets(random: Random, folder: Path, samples: Samples) -> Trial:
+    rows = np.random.default_rng(random.randrange(10**6)).normal(size=(6, 3))
+    x: Any = hostile_array(random, 6, 3) if random.random() < 0.3 else rows
+    y: Any = [["a"], ["b"], ["a", "b"], [], ["c"], ["b"]]
+    if random.random() < 0.5:
+        y = mutate_json(random, y) if random.random() < 0.6 else hostile_array(random, 6, 2)
+    threshold = extreme_number(random) if random.random() < 0.2 else "auto"
+
+    def run() -> None:
+        model = hyperproto.MultiLabelClassifier(threshold=threshold).fit(x, y)
+        found = model.predict_proba(rows)
+        check_finite(found, "labels")
+        if ((found < 0) | (found > 1)).any():
+            raise Silent("a probability of a label is not between 0 and 1")
+        model.partial_fit(rows[:1], [["new"]]).forget(rows[:1], [["new"]])
+        model.save(folder / "labels")
+        if not np.array_equal(hyperproto.load_classifier(folder / "labels").predict_proba(rows), found):
+            raise Silent("a saved multi-label classifier answers otherwise")
+
+    return Trial(run, SKLEARN, words="label sets")
+
+
 @kind("image-items", "FewShotImageClassifier", "ImageEncoder", share=8)
 def image_items(random: Random, folder: Path, samples: Samples) -> Trial:
     size = random.choice((1, 2, 7, 16, 30))

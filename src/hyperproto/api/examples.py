@@ -19,7 +19,12 @@ from hyperproto.data.formats.images import FileTree, image_names, is_image
 from hyperproto.data.formats.items import text_problem
 from hyperproto.data.formats.tables import SUFFIXES, OpenTable, open_table
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier
+from hyperproto.estimators import (
+    FewShotImageClassifier,
+    FewShotTextClassifier,
+    HypersphereClassifier,
+    MultiLabelClassifier,
+)
 from hyperproto.files import is_folder, is_there, is_utf8
 
 MOST = 10  # wrong rows that a message names
@@ -31,6 +36,8 @@ CellReader = Callable[[Any], Any]  # refuses a cell by a ValueError that says wh
 
 def item_column(model: HypersphereClassifier) -> str:
     """Return what a classifier reads, "text", "image" or "vector": also the usual column of a table of such items."""
+    if isinstance(model, MultiLabelClassifier):
+        return model.item_kind
     if isinstance(model, FewShotTextClassifier):
         return "text"
     return "image" if isinstance(model, FewShotImageClassifier) else "vector"
@@ -47,6 +54,10 @@ def read_examples(
     """Read labelled items of the kind that `model` takes; `check_label` may refuse a label by a ValueError."""
     if is_folder(source):
         _check_folder(model, source)
+        if isinstance(model, MultiLabelClassifier):
+            raise ConfigError(
+                f"{source}: a folder gives each image one label; write a table with the columns image and label"
+            )
         return _from_folder(source, check_label)
     _check_text(source, "write texts and their labels into a table, such as a CSV file with columns text and label")
     with open_table(source, form) as table:
@@ -63,15 +74,25 @@ def _from_table(
     table.check_column(column, "--text")
     table.check_column(label_column, "--label")
     read_item = reader_for(model)
+    separator = model.separator if isinstance(model, MultiLabelClassifier) else None
+    read_answer = read_label if separator is None else LabelsReader(separator)
 
-    def read_example(row: dict[str, Any]) -> tuple[Any, str | int]:
+    def read_example(row: dict[str, Any]) -> tuple[Any, Any]:
         item = read_cell(row, column, read_item)
-        label = read_cell(row, label_column, read_label)
-        if check_label is not None:
-            check_label(label)
-        return item, label
+        answer = read_cell(row, label_column, read_answer)
+        for label in answer if isinstance(answer, list) else [answer]:
+            if check_label is not None:
+                check_label(label)
+        return item, answer
 
     examples = _read_rows(table, read_example, "examples")
+    first = separator is not None and not hasattr(model, "classes_")  # later examples may well be of one label each
+    if first and all(len(labels) < 2 for _, labels in examples):
+        warn(
+            f"{table.name}: no {label_column!r} holds the separator {separator!r}, so that every row has at most one "
+            "label; if labels stand between other signs, name them with --label-separator",
+            stacklevel=3,
+        )
     return [item for item, _ in examples], [label for _, label in examples]
 
 
@@ -102,6 +123,11 @@ def read_descriptions(source: str, label_column: str) -> dict[str | int, str]:
             )
         _read_rows(table, read_description, "descriptions")
     return found
+
+
+def single_labels(labels: list[Any]) -> list[str | int]:
+    """Return the labels of all rows, each of which may have a list of them."""
+    return [label for each in labels for label in (each if isinstance(each, list) else [each])]
 
 
 def warn_of_descriptions(source: str, described: Collection[str | int], labels: list[str | int]) -> None:
@@ -309,6 +335,25 @@ def read_label(cell: Any) -> str | int:
     if isinstance(cell, int) and not -(2**63) <= cell < 2**63:
         raise ValueError(f"is {short(cell)}, a number of more than 64 bits; write it as a string")
     return cell
+
+
+class LabelsReader:
+    """Reader of the labels of a row: a text with separators, a list, or an empty text for no label."""
+
+    def __init__(self, separator: str) -> None:
+        self.separator = separator
+
+    def __call__(self, cell: Any) -> list[str | int]:
+        """Read labels."""
+        if isinstance(cell, np.ndarray):
+            cell = cell.tolist()
+        if isinstance(cell, str):
+            parts: list[Any] = [part.strip() for part in cell.split(self.separator)] if cell.strip() else []
+            if not all(parts):
+                raise ValueError(f"is {short(cell)}, with nothing between two separators {self.separator!r}")
+        else:
+            parts = cell if isinstance(cell, list) else [cell]
+        return [read_label(part) for part in parts]
 
 
 def _check_folder(model: HypersphereClassifier, source: str) -> None:

@@ -24,15 +24,24 @@ from hyperproto.api.examples import (
     read_examples,
     read_items,
     reader_for,
+    single_labels,
     warn_of_descriptions,
 )
 from hyperproto.data.formats.table_output import output_format, row_writer
 from hyperproto.data.formats.tables import BadRow, OpenTable
 from hyperproto.errors import ConfigError, DataError, unknown_name
-from hyperproto.estimators import FewShotImageClassifier, FewShotTextClassifier, HypersphereClassifier, load_classifier
+from hyperproto.estimators import (
+    FewShotImageClassifier,
+    FewShotTextClassifier,
+    HypersphereClassifier,
+    ImageEncoder,
+    MultiLabelClassifier,
+    load_classifier,
+)
 from hyperproto.estimators.export import export_classifier
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.items import run_folder
+from hyperproto.estimators.label_sets import check_separator
 from hyperproto.estimators.rejection import rule_of
 from hyperproto.estimators.storage import model_lock
 from hyperproto.files import is_folder, read_json
@@ -53,6 +62,7 @@ def fit(
     encoder: str | None = None,
     text: str | None = None,
     label: str = "label",
+    label_separator: str | None = None,
     unlabelled: str | PathLike[str] | None = None,
     outside: str | PathLike[str] | None = None,
     descriptions: str | PathLike[str] | None = None,
@@ -70,6 +80,8 @@ def fit(
     encoder : minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors. None: by the
         examples.
     text, label : columns of the items (None: text, image or vector) and of the labels.
+    label_separator : text between two labels of a cell, such as "|". With it the classifier is a
+        `MultiLabelClassifier`: a row carries any number of labels, and none if the cell is empty.
     unlabelled : more items of the same kind, without a label: a table, or images; used by the fit, not stored.
     outside : items of none of the classes, in the same form; they set the threshold of rejection.
     descriptions : for texts, a table with the columns of the labels and `description`, a text about each class. A
@@ -86,19 +98,25 @@ def fit(
     """
     trust_files(trust)
     source = fspath(examples)
-    model = new_classifier(encoder, is_folder(source), **settings)
+    model = new_classifier(encoder, is_folder(source), label_separator, **settings)
     items, labels = read_examples(model, source, text, label, format)
+    given: dict[str, Any] = {}
     if descriptions is not None:
-        if not isinstance(model, FewShotTextClassifier):
+        if item_column(model) != "text":
             raise ConfigError(f"{fspath(descriptions)}: descriptions are for classifiers of texts")
         described = read_descriptions(fspath(descriptions), label)
-        warn_of_descriptions(fspath(descriptions), described.keys(), labels)
-        model.set_params(names=described)
-    more, beyond = (
-        None if given is None else read_items(model, fspath(given), text) for given in (unlabelled, outside)
-    )
+        warn_of_descriptions(fspath(descriptions), described.keys(), single_labels(labels))
+        if isinstance(model, MultiLabelClassifier):
+            given["names"] = described
+        else:
+            model.set_params(names=described)
+    if outside is not None:
+        if isinstance(model, MultiLabelClassifier):
+            raise ConfigError(f"{fspath(outside)}: with several labels a row of none of them has an empty label cell")
+        given["outside"] = read_items(model, fspath(outside), text)
+    more = None if unlabelled is None else read_items(model, fspath(unlabelled), text)
     with encoding_bar(model, bar):
-        model.fit(items, labels, unlabelled=more, outside=beyond)
+        model.fit(items, labels, unlabelled=more, **given)
     if out is not None:
         model.save(out)
     return model
@@ -139,7 +157,7 @@ def add(
     items, labels = read_examples(found, fspath(examples), text, label, format, None if new_classes else check_label)
     with model_lock(model):
         found = load_classifier(model)  # again: another process may have changed it
-        if not new_classes and (gone := sorted({*labels} - {*found.classes_.tolist()}, key=str)):
+        if not new_classes and (gone := sorted({*single_labels(labels)} - {*found.classes_.tolist()}, key=str)):
             raise DataError(f"{fspath(model)}: class {gone[0]!r} was removed while the examples were read")
         with encoding_bar(found, bar):
             found.partial_fit(items, labels)
@@ -195,6 +213,8 @@ def predict(
 ) -> Labelled:
     """Label the rows of a file of any size: write the same rows, each with a label and its probability.
 
+    A multi-label model writes all labels of a row, joined by its separator, and in the same way their probabilities.
+
     Parameters
     ----------
     model : the folder that `fit` wrote.
@@ -247,10 +267,13 @@ def predict(
 
 @dataclass(frozen=True)
 class _Answer:
-    """Label of a row and its probability (None for none of these), or the reason why it has none."""
+    """Label of a row and its probability (None for none of these), or the reason why it has none.
+
+    Several labels, and their probabilities, are texts with separators.
+    """
 
     label: Any = None
-    probability: float | None = None
+    probability: float | str | None = None
     problem: str | None = None
     explanation: str | None = None
 
@@ -297,12 +320,25 @@ def _answers(model: HypersphereClassifier, items: list[Any], explains: bool) -> 
             _Answer(each.label, None if each.rejected else round(each.probability, 4), explanation=each.text())
             for each in model.explain(items, nearest=1)
         ]
+    if isinstance(model, MultiLabelClassifier):
+        return _label_sets(model, items)
     labels, probability = model.predict(items).tolist(), model.predict_proba(items).tolist()
     place = {label: n for n, label in enumerate(model.classes_.tolist())}
     return [
         _Answer(label, round(row[place[label]], 4) if label in place else None)
         for label, row in zip(labels, probability, strict=True)
     ]
+
+
+def _label_sets(model: MultiLabelClassifier, items: list[Any]) -> list[_Answer]:
+    """Return the labels of each item, joined by the separator, and their probabilities."""
+    labels, predicted = model.classes_.tolist(), model.decision_function(items) > 0
+    answers = []
+    for chosen, row in zip(predicted, model.predict_proba(items), strict=True):
+        own = chosen.nonzero()[0].tolist()
+        both = [str(labels[place]) for place in own], [f"{row[place]:.4f}" for place in own]
+        answers.append(_Answer(*map(model.separator.join, both)))
+    return answers
 
 
 def _answer_alone(model: HypersphereClassifier, item: Any, explains: bool) -> _Answer:
@@ -316,8 +352,10 @@ def _answer_alone(model: HypersphereClassifier, item: Any, explains: bool) -> _A
 
 def _added_columns(model: HypersphereClassifier, on_error: str, explain: bool) -> dict[str, str]:
     """Return the columns of the answer, and their types in Parquet: labels are whole numbers only if all are."""
-    whole = rule_of(model._snapshot()) is None and all(type(label) is int for label in model.classes_.tolist())
-    columns = {LABEL: "int64" if whole else "string", PROBABILITY: "double"}
+    several = isinstance(model, MultiLabelClassifier)
+    whole = not several and rule_of(model._snapshot()) is None
+    whole = whole and all(type(label) is int for label in model.classes_.tolist())
+    columns = {LABEL: "int64" if whole else "string", PROBABILITY: "string" if several else "double"}
     columns |= {EXPLANATION: "string"} if explain else {}
     return columns | ({ERROR: "string"} if on_error == "blank" else {})
 
@@ -333,12 +371,17 @@ def check_free(names: Collection[str], added: Collection[str], where: str) -> No
         raise DataError(f"{where}: there is a {taken[0]!r} already, where the answer would go; rename it")
 
 
-def new_classifier(encoder: str | None = None, images: bool = False, **settings: Any) -> HypersphereClassifier:
+def new_classifier(
+    encoder: str | None = None, images: bool = False, label_separator: str | None = None, **settings: Any
+) -> HypersphereClassifier:
     """Make the classifier for an encoder: of vectors ("identity"), of images or of texts.
 
     Items are images if `images` says so, if the encoder is one of images, or if it is a run that was trained on images.
     """
     of_images = images or encoder == FewShotImageClassifier().encoder or _is_image_run(encoder)
+    if label_separator is not None:
+        model: Any = _several_labels(encoder, of_images, label_separator, settings)
+        return model  # type: ignore[no-any-return] # has the methods that are used here
     if "long" in settings and (encoder == VECTORS or of_images):
         raise ConfigError(f"long={settings['long']!r} is for classifiers of texts; leave it out")
     if encoder == VECTORS:
@@ -348,6 +391,23 @@ def new_classifier(encoder: str | None = None, images: bool = False, **settings:
     else:
         cls = FewShotTextClassifier
     return cls(**({} if encoder is None else {"encoder": encoder}), **settings)
+
+
+def _several_labels(
+    encoder: str | None, of_images: bool, separator: str, settings: dict[str, Any]
+) -> MultiLabelClassifier:
+    """Make a `MultiLabelClassifier` for an encoder."""
+    known = MultiLabelClassifier().get_params().keys() - {"encoder", "separator", "progress"}
+    if wrong := sorted(settings.keys() - known):
+        raise ConfigError(
+            f"{wrong[0]}={settings[wrong[0]]!r} is for classifiers of one label a row; leave it out, or leave out the "
+            "separator of labels"
+        )
+    check_separator(separator)
+    chosen: Any = None if encoder == VECTORS else encoder or FewShotTextClassifier().encoder
+    if of_images:
+        chosen = ImageEncoder(encoder or FewShotImageClassifier().encoder)
+    return MultiLabelClassifier(encoder=chosen, separator=separator, **settings)
 
 
 def _is_image_run(encoder: str | None) -> bool:
@@ -362,7 +422,7 @@ def _is_image_run(encoder: str | None) -> bool:
 @contextmanager
 def encoding_bar(model: HypersphereClassifier, wanted: bool) -> Iterator[None]:
     """Show a progress bar inside the block while items are encoded."""
-    if isinstance(model, FewShotClassifier):
+    if isinstance(model, FewShotClassifier | MultiLabelClassifier):
         before, model.progress = model.progress, wanted
         yield
         model.progress = before

@@ -54,6 +54,9 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the model; an existing one is replaced.", file_okay=False)],
     text: Column = None,
     label: Label = "label",
+    label_separator: Annotated[
+        str | None, typer.Option(help="Text between labels of a cell, such as |: rows carry any number of labels.")
+    ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(help="minilm, mpnet, a folder, a name on the hub; efficientnet-lite0; identity for vectors."),
@@ -102,6 +105,7 @@ def fit(
     given |= {"feature_transform": feature_transform, "refine": None if refine is None else REFINE[refine]}
     settings = {name: value for name, value in given.items() if value is not None}
     settings |= {"unlabelled": unlabelled, "descriptions": descriptions, "trust": trust}
+    settings |= {"label_separator": label_separator}
     shown = sys.stderr.isatty()
     found = hyperproto.fit(examples, out, encoder=encoder, text=text, label=label, format=form, bar=shown, **settings)
     _summarise(out, found)
@@ -178,6 +182,10 @@ def _summarise(folder: Path, model: "HypersphereClassifier") -> None:
     """Print the number of classes and examples of a model, and its expected accuracy."""
     counts = model.counts_
     least = counts.argmin()
+    if isinstance(model, hyperproto.MultiLabelClassifier):
+        say(f"{folder}: {len(counts)} labels, {counts[least]} examples of the rarest ({model.classes_[least]})")
+        say(str(model.expected_))
+        return
     say(
         f"{folder}: {len(counts)} classes, {counts.sum()} examples, "
         f"{counts[least]} in the smallest class ({model.classes_[least]})"

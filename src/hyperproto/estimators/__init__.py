@@ -5,6 +5,7 @@ Only encoding texts and images needs torch, which is imported when that happens.
 
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from hyperproto.errors import DataError, unknown_name
 from hyperproto.estimators import first_version  # noqa: F401 # lets pickles of version 0.1 find their classes
@@ -15,6 +16,7 @@ from hyperproto.estimators.explanation import Contributions, Explanation, NearEx
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.hypersphere import HypersphereClassifier
 from hyperproto.estimators.image import FewShotImageClassifier, ImageEncoder
+from hyperproto.estimators.multilabel import MultiLabelClassifier
 from hyperproto.estimators.storage import read_kind as _read_kind
 from hyperproto.estimators.suggestion import Suggestion
 from hyperproto.estimators.tagger import EntityTagger
@@ -36,6 +38,7 @@ __all__ = [
     "HypersphereClassifier",
     "ImageEncoder",
     "MislabelledExample",
+    "MultiLabelClassifier",
     "NearExample",
     "OutlyingExample",
     "Suggestion",
@@ -47,7 +50,7 @@ __all__ = [
 def load_classifier(
     folder: str | PathLike[str], check_encoder: bool = True, *, trust: Trust = None
 ) -> HypersphereClassifier | FewShotClassifier:
-    """Load a saved classifier of vectors, texts or images.
+    """Load a saved classifier of vectors, texts or images; a `MultiLabelClassifier` is loaded, too.
 
     Parameters
     ----------
@@ -55,8 +58,9 @@ def load_classifier(
     trust : .py files that a run, if that is the encoder, may import.
     """
     trust_files(trust)
+    several: Any = MultiLabelClassifier  # not in the annotation: callers use it through the methods that all have
     classes: dict[str, type[FewShotClassifier]] = {
-        cls.__name__: cls for cls in (FewShotTextClassifier, FewShotImageClassifier)
+        cls.__name__: cls for cls in (FewShotTextClassifier, FewShotImageClassifier, several)
     }
     name = _read_kind(Path(folder))
     if name == HypersphereClassifier.__name__:

@@ -118,7 +118,7 @@ def read_examples(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: boo
         y = quick
     else:
         later = reset and sample_weight is None  # `fit` finds rows that are not finite by the means
-        X, y = _validated(estimator, X, y, reset=reset, ensure_all_finite=not later)
+        X, y = validated(estimator, X, y, reset=reset, ensure_all_finite=not later)
     weights = None if sample_weight is None else read_weights(sample_weight, len(X), HEAVIEST)
     if weights is not None:
         _check_weight_range(weights)
@@ -137,7 +137,7 @@ def read_rows(estimator: Any, X: Any, scaled: bool) -> Floats:
     """Validate rows to predict; `scaled` says that they will be scaled to length 1, so that none is too large."""
     if _is_plain(estimator, X):
         return X  # type: ignore[no-any-return]
-    rows: Floats = _validated(estimator, X, reset=False)
+    rows: Floats = validated(estimator, X, reset=False)
     if not scaled:
         check_range(rows)
     return rows
@@ -178,7 +178,7 @@ def _check_weight_range(weights: Doubles) -> None:
         )
 
 
-def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
+def validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     """Validate and convert rows, and labels, by scikit-learn."""
     X = X if _is_float_array(X) else check_rows(X)
     try:

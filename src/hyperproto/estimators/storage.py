@@ -37,6 +37,7 @@ FORMAT = "hyperproto-estimator/1"
 EVIDENCE_FORMAT = "hyperproto-estimator/2"  # with class names or unlabelled rows
 OUTSIDE_FORMAT = "hyperproto-estimator/3"  # with out-of-class rows
 FORMATS = (FORMAT, EVIDENCE_FORMAT, OUTSIDE_FORMAT)
+LABELS_FORMAT = "hyperproto-multilabel/1"  # of a `MultiLabelClassifier`
 HEAD = "model.json"
 AGAIN = "take it from a copy, or fit and save again"
 LONGEST_WAIT = 600.0  # seconds that a writer waits for others
@@ -81,20 +82,32 @@ def write(folder: Path, saved: Saved, summarise: Callable[[], UnlabelledSummary 
     with state.lock:  # other threads may be adding to it
         labels, items = list(state.labels), state.named_examples()
         evidence = _evidence_tensors(state, state.summary if summarise is None else summarise(), summarise is None)
-        content = _safetensors().save(contiguous({**_tensors(state), **evidence}))
-    digest = sha256(content).hexdigest()
-    file_name = f"tensors-{digest[:16]}.safetensors"
+        content = tensor_bytes({**_tensors(state), **evidence})
     head = {
-        "format": OUTSIDE_FORMAT if "outside" in evidence else EVIDENCE_FORMAT if evidence else FORMAT,
-        "hyperproto": hyperproto.__version__,
         "kind": saved.kind,
-        "parameters": {name: v.item() if isinstance(v, np.generic) else v for name, v in saved.parameters.items()},
+        "parameters": saved.parameters,
         "classes": labels,
         "unit": state.unit,
         "feature_names": saved.feature_names,
         "encoder": saved.encoder,
         "items": None if saved.encoder is None else [[number, item] for number, item in items.items()],
-        "tensors": {"file": file_name, "sha256": digest, "bytes": len(content)},
+    }
+    form = OUTSIDE_FORMAT if "outside" in evidence else EVIDENCE_FORMAT if evidence else FORMAT
+    write_files(folder, form, head, content)
+
+
+def write_files(folder: Path, form: str, head: Mapping[str, Any], content: bytes) -> None:
+    """Write model.json with `head` and the safetensors file of `content`, under the lock of the model."""
+    digest = sha256(content).hexdigest()
+    file_name = f"tensors-{digest[:16]}.safetensors"
+    parameters = {name: v.item() if isinstance(v, np.generic) else v for name, v in head["parameters"].items()}
+    tensors = {"file": file_name, "sha256": digest, "bytes": len(content)}
+    head = {
+        "format": form,
+        "hyperproto": hyperproto.__version__,
+        **head,
+        "parameters": parameters,
+        "tensors": tensors,
     }
     try:
         text = json.dumps(
@@ -116,19 +129,39 @@ def write(folder: Path, saved: Saved, summarise: Callable[[], UnlabelledSummary 
 
 def read_kind(folder: Path) -> str:
     """Return the name of the class of a saved model."""
-    return str(_read_head(folder)["kind"])
+    head = read_checked(folder / HEAD, (*FORMATS, LABELS_FORMAT), "classifier")
+    return str((head if head["format"] == LABELS_FORMAT else _read_head(folder)).get("kind"))
 
 
 def read(folder: Path) -> Saved:
     """Read and check a model."""
+    head, tensors = read_files(folder, _read_head)
+    path = folder / head["tensors"]["file"]
+    items = dict(head["items"] or [])
+    evidence = {name: tensors.pop(name) for name in sorted(EVIDENCE & {*tensors})}
+    way, size = len(head["classes"]), (0, *tensors.get("mean", np.empty(0)).shape)[-1]
+    refuse(path, _evidence_problems(evidence, way, size, tensors, head["unit"]))
+    refuse(path, _tensors_problems(tensors, way, head["unit"], items, _declared(evidence)))
+    names = head["feature_names"]
+    if names is not None and len(names) != size:
+        raise DataError(f"{folder / HEAD}: {len(names)} names for {size} features; {AGAIN}")
+    state = _state(tensors, evidence, head["classes"], head["unit"])
+    state.items = items
+    return Saved(head["kind"], head["parameters"], state, names, head["encoder"])
+
+
+def read_files(
+    folder: Path, read_head: Callable[[Path], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the content of model.json, as `read_head` checks it, and the tensors that it names."""
     while True:
-        head = _read_head(folder)
+        head = read_head(folder)
         path = folder / head["tensors"]["file"]
         try:
             content = read_bytes(path, missing=f"{HEAD} names it: {AGAIN}")
             break
         except DataError:
-            if _read_head(folder) == head:  # else the model was replaced meanwhile
+            if read_head(folder) == head:  # else the model was replaced meanwhile
                 raise
     if len(content) != head["tensors"]["bytes"] or sha256(content).hexdigest() != head["tensors"]["sha256"]:
         raise DataError(
@@ -136,20 +169,9 @@ def read(folder: Path) -> Saved:
             f"the file was cut or changed: {AGAIN}"
         )
     try:
-        tensors = _safetensors().load(content)
+        return head, _safetensors().load(content)
     except Exception as error:  # the reader raises many types on damaged files
         raise DataError(f"{path}: not readable as safetensors ({error}); {AGAIN}") from None
-    items = dict(head["items"] or [])
-    evidence = {name: tensors.pop(name) for name in sorted(EVIDENCE & {*tensors})}
-    way, size = len(head["classes"]), (0, *tensors.get("mean", np.empty(0)).shape)[-1]
-    _refuse(path, _evidence_problems(evidence, way, size, tensors, head["unit"]))
-    _refuse(path, _tensors_problems(tensors, way, head["unit"], items, _declared(evidence)))
-    names = head["feature_names"]
-    if names is not None and len(names) != size:
-        raise DataError(f"{folder / HEAD}: {len(names)} names for {size} features; {AGAIN}")
-    state = _state(tensors, evidence, head["classes"], head["unit"])
-    state.items = items
-    return Saved(head["kind"], head["parameters"], state, names, head["encoder"])
 
 
 def _tensors(state: State) -> dict[str, NDArray[Any]]:
@@ -261,11 +283,11 @@ def identity_problems(encoder: Any) -> Iterator[str]:
 
 def _read_head(folder: Path) -> dict[str, Any]:
     head = read_checked(folder / HEAD, FORMATS, "classifier")
-    _refuse(folder / HEAD, _head_problems(head))
+    refuse(folder / HEAD, _head_problems(head))
     return head
 
 
-def _refuse(path: Path, problems: Iterator[str]) -> None:
+def refuse(path: Path, problems: Iterator[str]) -> None:
     """Raise the first problem, if there is one; later checks rely on earlier ones."""
     for problem in problems:
         raise DataError(f"{path}: {problem}; no saved classifier is like that: {AGAIN}")
@@ -278,18 +300,23 @@ def _head_problems(head: Mapping[str, Any]) -> Iterator[str]:
             yield f"its {name!r} is {head.get(name)!r}"
     if missing := sorted({"feature_names", "encoder", "items"} - {*head}):
         yield f"it has no {missing[0]!r}"
-    labels = head["classes"]
+    items = head["items"]
+    if items is not None and not (isinstance(items, list) and all(map(_is_item, items))):
+        yield "its 'items' are no list of numbers and texts"
+    yield from common_problems(head)
+
+
+def common_problems(head: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the fields that every format of model.json has."""
+    labels, names, tensors = head["classes"], head["feature_names"], head["tensors"]
     if not labels or not all(isinstance(label, LABEL_TYPES) for label in labels):
         yield "its 'classes' are no list of strings and numbers"
     if any(isinstance(label, float) and not math.isfinite(label) for label in labels) or len({*labels}) < len(labels):
         yield "a class is there twice, or is no number"
-    names, items, tensors = head["feature_names"], head["items"], head["tensors"]
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         yield "its 'feature_names' are no list of strings"
     if head["encoder"] is not None:
         yield from identity_problems(head["encoder"])
-    if items is not None and not (isinstance(items, list) and all(map(_is_item, items))):
-        yield "its 'items' are no list of numbers and texts"
     file = tensors.get("file")
     if not (isinstance(file, str) and re.fullmatch(r"tensors-[0-9a-f]{16}\.safetensors", file)):
         yield f"its tensors lie in {file!r}"
@@ -305,9 +332,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def contiguous(tensors: Tensors) -> dict[str, NDArray[Any]]:
-    """Return contiguous arrays, which safetensors needs."""
-    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+def tensor_bytes(tensors: Tensors) -> bytes:
+    """Return arrays as the content of a safetensors file."""
+    content: bytes = _safetensors().save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    return content
 
 
 def _declared(evidence: Tensors) -> list[int]:
@@ -347,7 +375,7 @@ def _evidence_problems(found: Tensors, way: int, size: int, tensors: Tensors, un
         if not np.isfinite(tensor).all():
             yield f"{name!r} holds numbers that are not finite"
     for name in sorted({"names", "unlabelled", "outside"} & {*found} if unit else ()):
-        if not _has_unit_rows(found[name]):
+        if not has_unit_rows(found[name]):
             yield f"{name!r} are not of length 1"
     if "named" in found:
         slots = found["named"]
@@ -414,7 +442,7 @@ def _examples_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[in
         yield "examples are not numbered in their order"
     if not items.keys() <= set(numbers.tolist()):
         yield "names examples that it does not hold"
-    if unit and not _has_unit_rows(rows):
+    if unit and not has_unit_rows(rows):
         yield "examples are not of length 1"
     if not np.allclose(sum_by_label(slots, weights, way), count, rtol=ROUNDING, atol=0):
         yield "the counts of classes are not those of their examples"
@@ -426,7 +454,8 @@ def _examples_problems(tensors: Tensors, way: int, unit: bool, items: Mapping[in
         yield "the scatter of classes is not that of their examples"
 
 
-def _has_unit_rows(rows: NDArray[Any]) -> bool:
+def has_unit_rows(rows: NDArray[Any]) -> bool:
+    """Return whether all rows that are not 0 have length 1."""
     length = np.linalg.norm(rows, axis=1)
     return not (np.abs(length - 1)[length >= SHORTEST] > SQUARES_ROUNDING).any()
 

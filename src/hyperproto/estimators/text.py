@@ -179,29 +179,37 @@ class FewShotTextClassifier(FewShotClassifier):
 
     def _encode_names(self, names: Any, labels: Sequence[Any]) -> Names:
         """Return the vectors of names by label, and the labels that are classes without any example."""
-        if names is None:
-            return {}, ()
-        declared: Collection[Any] = ()
-        vectors: dict[Any, Any] = {}
-        if isinstance(names, Mapping):
-            texts = {label: text for label, text in names.items() if isinstance(text, str)}
-            vectors = name_vectors({label: name for label, name in names.items() if label not in texts})
-            declared = names.keys()
-        elif names == AUTO:
-            wanted = labels if (self.region, self.fit_mode) == ("sphere", "bayes") else ()
-            texts = {label: text for label in wanted if (text := label_words(label))}
-        else:
-            raise ConfigError(f"names={names!r}: give 'auto', a mapping from labels to texts, or None")
-        for label in declared:
-            check_name_label(plain_label(label))
-        for label, text in texts.items():
-            if problem := text_problem(text):
-                raise DataError(f"the name of {label!r} {problem}")
-        if texts:
-            quiet = self.item_encoder().set_params(progress=False)  # the progress bar is for the items
-            encoded = quiet.transform(list(texts.values())).astype(np.float64)
-            vectors |= dict(zip(map(plain_label, texts), encoded, strict=True))
-        return vectors, [plain_label(label) for label in declared]
+        wanted = labels if (self.region, self.fit_mode) == ("sphere", "bayes") else ()
+        return encode_names(self.item_encoder(), names, wanted)
+
+
+def encode_names(encoder: TextEncoder, names: Any, labels: Sequence[Any]) -> Names:
+    """Return the vectors of names by label, and the labels that are classes without any example.
+
+    `names` is a mapping from labels to texts or vectors, "auto" (the `labels` in words), or None.
+    """
+    if names is None:
+        return {}, ()
+    declared: Collection[Any] = ()
+    vectors: dict[Any, Any] = {}
+    if isinstance(names, Mapping):
+        texts = {label: text for label, text in names.items() if isinstance(text, str)}
+        vectors = name_vectors({label: name for label, name in names.items() if label not in texts})
+        declared = names.keys()
+    elif names == AUTO:
+        texts = {label: text for label in labels if (text := label_words(label))}
+    else:
+        raise ConfigError(f"names={names!r}: give 'auto', a mapping from labels to texts, or None")
+    for label in declared:
+        check_name_label(plain_label(label))
+    for label, text in texts.items():
+        if problem := text_problem(text):
+            raise DataError(f"the name of {label!r} {problem}")
+    if texts:
+        quiet = encoder.set_params(progress=False)  # the progress bar is for the items
+        encoded = quiet.transform(list(texts.values())).astype(np.float64)
+        vectors |= dict(zip(map(plain_label, texts), encoded, strict=True))
+    return vectors, [plain_label(label) for label in declared]
 
 
 def label_words(label: Any) -> str:
