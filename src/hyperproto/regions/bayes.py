@@ -1,4 +1,4 @@
-"""Default closed form of a sphere: shrunken centres in a whitened space, with class names as prior means.
+"""Default closed form of a sphere: shrunken centres in a whitened space.
 
 The mean z_n of K_n examples of class n is off by noise of variance v / K_n. Class means are drawn about prior means p_n
 with variance v / k, in a space where the scatter v of a class is the same in every direction. The posterior mean
@@ -6,14 +6,13 @@ with variance v / k, in a space where the scatter v of a class is the same in ev
 
     c_n = p_n + w_n (z_n - p_n),    w_n = K_n / (K_n + k)
 
-The prior means are one common m, or, with a vector P_n of the name of each class, m + g P_n. The mean z_n has variance
-(v / k) / w_n about p_n, so m and g are weighted least squares over the classes; g falls to 0 where names tell nothing,
-and the origin and the scale of the names drop out. The whitening and k come from the support, by leave-one-out.
+The prior means are one common m, the mean of the z_n with weights w_n, or follow the names of the classes
+(`hyperproto.regions.names`). The whitening and k come from the support, by leave-one-out.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -27,8 +26,6 @@ from hyperproto.regions.whitening import Whitening, within_class_whitening
 PRIOR_RATIO = 4.0  # k, the within/between variance ratio, before any data
 PRIOR_CLASSES = 4.0  # classes that this prior of k counts as
 LEAST_RATIO, MOST_RATIO = 1 / 4, 16.0  # bounds of a measured k
-PRIOR_NAME_WEIGHT = 0.25  # g, distance of a class from the common mean along its name, before any data
-PRIOR_NAME_CLASSES = 0.05  # classes with exactly known means that this prior of g counts as
 LEAST_LEVERAGE = 0.02  # lower bound of 1 - leverage of an example on the covariance
 SMALL = 1e-6  # below the sum of weights of any class that has an example
 Spread = Callable[[Array, Array], Array]  # see `fixed_point_ratio`
@@ -202,71 +199,6 @@ def fixed_point_ratio(
         between = xp.where(between < lower, lower, between)
         k = scatter / xp.where(between > upper, upper, between)
     return k
-
-
-# Class names as prior means.
-
-
-def with_names(fit: BayesFit, mean: Array, count: Array, names: Array, prior_ratio: float) -> tuple[BayesFit, Array]:
-    """Return a fit with prior means m + g P_n in place of m, and g (...).
-
-    `mean` and `names` (..., N, D) are whitened; k is measured again, about the new prior means.
-    """
-    xp = array_namespace(mean)
-    known = fit.scatter > 0
-    measured = _ratio_about_names(mean, count, names, xp.where(known, fit.scatter, 1.0), prior_ratio)
-    ratio = xp.where(known, measured, prior_ratio)
-    center, name_weight = posterior_centers(mean, count, names, ratio)
-    return replace(fit, center=center, ratio=ratio), name_weight
-
-
-def posterior_centers(
-    mean: Array, count: Array, names: Array, ratio: Array, name_weight: Array = None
-) -> tuple[Array, Array]:
-    """Return c_n (..., N, D) about the prior means m + g P_n, and g (...), which `name_weight` fixes if given."""
-    xp = array_namespace(mean)
-    weight = count / (count + ratio[..., None])
-    if name_weight is None:
-        middle, name_weight = prior_of_names(mean, weight, names, xp.ones_like(count))
-        prior = middle + name_weight[..., None, None] * names
-    else:
-        along = name_weight[..., None, None] * names
-        prior = weighted_mean(weight, mean - along) + along
-    return prior + weight[..., None] * (mean - prior), name_weight
-
-
-def prior_of_names(mean: Array, weight: Array, names: Array, among: Array) -> tuple[Array, Array]:
-    """Return m (..., 1, D) and g >= 0 (...) of z_n ~ m + g P_n by least squares with weights (..., N).
-
-    g has a weak prior, PRIOR_NAME_WEIGHT, that counts as PRIOR_NAME_CLASSES classes of exactly known mean, whose names
-    are as long as those of the classes `among` (..., N), 1 or 0. Names that are all the same give g = 0.
-    """
-    xp = array_namespace(mean)
-    middle, origin = weighted_mean(weight, mean), weighted_mean(weight, names)  # (..., 1, D)
-    about = names - origin
-    length = xp.sum(about * about, axis=-1)  # (..., N)
-    prior = PRIOR_NAME_CLASSES * xp.sum(among * length, axis=-1) / at_least(xp.sum(among, axis=-1), 1.0)
-    product = xp.sum(weight * xp.sum((mean - middle) * about, axis=-1), axis=-1)
-    square = xp.sum(weight * length, axis=-1)
-    differ = prior > (8 * float(xp.finfo(mean.dtype).eps)) ** 2 * xp.mean(row_squares(names), axis=-1)
-    found = (product + prior * PRIOR_NAME_WEIGHT) / xp.where(differ, square + prior, 1.0)
-    name_weight = xp.where(differ, at_least(found, 0.0), 0.0)
-    return middle - name_weight[..., None, None] * origin, name_weight
-
-
-def _ratio_about_names(mean: Array, count: Array, names: Array, scatter: Array, prior_ratio: float) -> Array:
-    """Return k (...) about m + g P_n, as `variance_ratio` does about m."""
-    xp = array_namespace(mean)
-    among = xp.astype(count > 0, count.dtype)
-    filled = xp.sum(among, axis=-1)
-
-    def spread(w: Array, _: Array) -> Array:
-        middle, name_weight = prior_of_names(mean, w, names, among)
-        return xp.sum(w * row_squares(mean - middle - name_weight[..., None, None] * names), axis=-1)
-
-    start = xp.full_like(scatter, prior_ratio)
-    k = fixed_point_ratio(count, scatter, filled, start, spread, least=LEAST_RATIO, most=MOST_RATIO)
-    return shrunk_ratio(k, filled, prior_ratio)
 
 
 # Leave-one-out of a fitted sphere, without refitting. NumPy only.

@@ -1,15 +1,17 @@
 """Side evidence beside labelled examples: class names as prior means, and unlabelled rows by EM.
 
-Names enter as prior means (`hyperproto.regions.bayes`). Unlabelled rows u enter by expectation-maximisation in the
+Names enter as prior means (`hyperproto.regions.names`). Unlabelled rows u enter by expectation-maximisation in the
 whitened space. In d effective dimensions a row of class n has density N(c_n, v s), s = 1 + 1 / (mean K + k); an
 out-of-class row has the background density N(mean of c, v (1 + 1 / k_0)), k_0 the variance ratio about the common mean.
 The mean b_n of the rows of class n, weighted by their responsibilities, then counts as so many labelled examples:
 
-    weight_n = h R_n / (R_n + R' + h)
+    weight_n = h R_n / (R_n + R' + h) q_n,    q_n = F_n / (F_n + 8)
 
 R_n is the sum of the responsibilities of class n, R' its mean over classes, h = 8. A cluster mean is off by sampling,
 v / R_n, and by rows of other classes, which more rows do not cure: v / h (1 + R' / R_n), if wrong rows come in
-proportion to the size of the cluster and to the mean size.
+proportion to the size of the cluster and to the mean size. F_n is the separation of the cluster from the nearest other
+(`separation`). A class that the rows lack takes a part of the cluster of another: both then have a small F. q_n enters
+after the last round. k and g are those of the examples, since clusters are no independent evidence for names.
 
 Two guards bound the influence of bad data: rows far outside the others and the classes have weight 0
 (`inlier_rows`), and names whose spread is of another order than that of the rows are scaled to it.
@@ -24,8 +26,9 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from hyperproto.errors import DataError
-from hyperproto.regions.arrays import Array, at_least, positive, root, row_squares
-from hyperproto.regions.bayes import PRIOR_RATIO, BayesFit, fit_bayes, posterior_centers, weighted_mean, with_names
+from hyperproto.regions.arrays import Array, at_least, positive, root, row_squares, squared_distance
+from hyperproto.regions.bayes import PRIOR_RATIO, BayesFit, fit_bayes, weighted_mean
+from hyperproto.regions.names import posterior_centers, with_names
 from hyperproto.regions.statistics import ExampleStatistics
 from hyperproto.regions.whitening import Whitening
 
@@ -33,6 +36,7 @@ MOST_WEIGHT = 8.0  # h, labelled examples that the unlabelled rows of a class co
 ROUNDS = 8  # of expectation-maximisation
 BLOCK = 1 << 18  # responsibilities in memory at once
 LEAST_ROWS = 64  # rows of a block at least, whatever the number of classes
+FULL_SEPARATION = 8.0  # F at which a cluster counts half; 3.5 are two halves of one normal distribution
 EMPTY = 1e-12  # a cluster of fewer rows has no mean
 OUTLIER = 10.0  # distance from the middle, in units of the usual one, beyond which a row has weight 0
 OTHER_UNIT = 30.0  # ratio of the spread of names to that of rows beyond which names are scaled to the rows
@@ -142,10 +146,10 @@ def fit_with_evidence(
         whitened_names = base.whiten(names)
         fit, name_weight = with_names(base, mean, count, whitened_names, prior_ratio)
     if rows is not None:
-        clusters = clusters_of(rows, mean, count, whitened_names, fit, base.ratio)
+        clusters = clusters_of(rows, mean, count, whitened_names, name_weight, fit, base.ratio)
     if clusters is not None:
         both = joined_means(mean, count, base.whiten(clusters.mean), clusters.weight)
-        center, name_weight = posterior_centers(both, count + clusters.weight, whitened_names, fit.ratio)
+        center, _ = posterior_centers(both, count + clusters.weight, whitened_names, fit.ratio, name_weight)
         fit = replace(fit, center=center)
     spread = spread if clusters is None else _first_positive(clusters.spread, spread)
     scatter = scatter_by_spread(base.scatter, spread, fit.ratio)
@@ -303,6 +307,13 @@ class UnlabelledRows:
     dim: Array  # (...) d = tr(G)^2 / tr(G^2)
     length: Array  # (..., U) ||A u||^2
 
+    def shared(self, probabilities: Responsibilities) -> Iterator[tuple[Array, Array]]:
+        """Yield blocks of rows (..., B, D), and how much of each row is of each class (..., B, N)."""
+        for part in row_blocks(self.rows, probabilities.bias.shape[-1]):
+            block = self.rows[..., part, :]
+            share = probabilities(block, self.length[..., part])
+            yield block, share if self.weight is None else share * self.weight[..., part, None]
+
     @classmethod
     def of(cls, rows: Array, weight: Array, whiten: Whitening, dtype: Any) -> Self:
         """Measure rows; both traces come from G or from the products of the rows, whichever matrix is smaller."""
@@ -335,7 +346,13 @@ class UnlabelledRows:
 
 
 def clusters_of(
-    rows: UnlabelledRows, mean: Array, count: Array, names: Array, fit: BayesFit, common_ratio: Array
+    rows: UnlabelledRows,
+    mean: Array,
+    count: Array,
+    names: Array,
+    name_weight: Array,
+    fit: BayesFit,
+    common_ratio: Array,
 ) -> Clusters:
     """Run EM from the centres of `fit`; `mean` and `names` (..., N, D) are whitened."""
     xp = array_namespace(mean)
@@ -345,21 +362,52 @@ def clusters_of(
     moved = fit.center - xp.mean(fit.center, axis=-2, keepdims=True) + fit.whiten(rows.middle)
     center = xp.where(none, moved, fit.center)
     weight = cluster = xp.zeros_like(count)
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         probabilities = Responsibilities.of(fit, center, count + weight, v, rows.dim, common_ratio, rows.rows.dtype)
         size, total = xp.zeros_like(count), xp.zeros_like(mean)
-        for part in row_blocks(rows.rows, mean.shape[-2]):
-            block = rows.rows[..., part, :]
-            share = probabilities(block, rows.length[..., part])  # (..., B, N)
-            share = share if rows.weight is None else share * rows.weight[..., part, None]
+        for block, share in rows.shared(probabilities):
             size = size + xp.astype(xp.sum(share, axis=-2), mean.dtype)
             total = total + xp.astype(share.mT @ block, mean.dtype)
-        weight = MOST_WEIGHT * size / (size + xp.mean(size, axis=-1, keepdims=True) + MOST_WEIGHT)
-        weight = xp.where(differ[..., None], weight, 0.0)
         cluster = total / at_least(size, EMPTY)[..., None]
+        weight = MOST_WEIGHT * size / (size + xp.mean(size, axis=-1, keepdims=True) + MOST_WEIGHT)
+        if number == ROUNDS - 1 and mean.shape[-2] > 1:
+            apart = separation(rows, probabilities, size, cluster, fit.whiten)
+            weight = weight * apart / (apart + FULL_SEPARATION)
+        weight = xp.where(differ[..., None], weight, 0.0)
         both = joined_means(mean, count, fit.whiten(cluster), weight)
-        center, _ = posterior_centers(both, count + weight, names, fit.ratio)
+        center, _ = posterior_centers(both, count + weight, names, fit.ratio, name_weight)
     return Clusters(cluster, weight, rows.spread, rows.dim)
+
+
+def separation(
+    rows: UnlabelledRows, probabilities: Responsibilities, size: Array, cluster: Array, whiten: Whitening
+) -> Array:
+    """Return F_n (..., N), the squared distance of each cluster to the nearest other, over the variance between them.
+
+    The variance is that of the rows of both clusters along the line through their means, in the whitened space. Two
+    halves of one normal distribution have F about 3.5 wherever it is cut; clusters without rows have F = 0.
+    """
+    xp = array_namespace(size)
+    place, numbers = whiten(cluster), xp.arange(size.shape[-1], device=device(size))
+    inside = size > EMPTY  # (..., N)
+    far = squared_distance(place, place)
+    far = xp.where((numbers[:, None] == numbers) | ~inside[..., None, :], math.inf, far)
+    nearest = numbers == xp.argmin(far, axis=-1)[..., None]  # (..., N, N)
+    nearest = xp.astype(nearest, size.dtype)
+    other = nearest @ place
+    line = place - other
+    distance = row_squares(line)  # (..., N)
+    at, at_other = xp.sum(place * line, axis=-1), xp.sum(other * line, axis=-1)
+    axes, mine, theirs = xp.astype(whiten(line), rows.rows.dtype), xp.zeros_like(size), xp.zeros_like(size)
+    for block, share in rows.shared(probabilities):
+        along, share = xp.astype(block @ axes.mT, size.dtype), xp.astype(share, size.dtype)  # (..., B, N)
+        mine = mine + xp.sum(share * (along - at[..., None, :]) ** 2, axis=-2)
+        theirs = theirs + xp.sum((share @ nearest.mT) * (along - at_other[..., None, :]) ** 2, axis=-2)
+    size_other = (nearest @ size[..., None])[..., 0]
+    variance = mine / at_least(size, EMPTY) + theirs / at_least(size_other, EMPTY)  # times the squared distance
+    variance = at_least(variance, EMPTY * distance**2)
+    found = distance**2 / xp.where(variance > 0, variance, 1.0)
+    return xp.where(inside & (size_other > EMPTY), found, 0.0)
 
 
 def row_blocks(rows: Array, width: int) -> Iterator[slice]:

@@ -2,7 +2,7 @@
 
 An example has moved clusters, its own and those of its rivals, so they must be found again without it. In each of
 FOLDS fits, expectation-maximisation starts at the centres without the fold and reads a sample of the rows: 24 rows a
-class change the temperature by 1 %. What all examples estimate together stays as it is: k, v, the radii and the gain
+class change the temperature by 1 %. What all examples estimate together stays as it is: k, g, v, the radii and the gain
 of the whitening. The whitening without an example follows by Sherman and Morrison's formula, as without unlabelled
 rows.
 """
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from hyperproto.regions.arrays import Doubles, Floats, Indices, row_squares
-from hyperproto.regions.bayes import posterior_centers, whitened_without
+from hyperproto.regions.bayes import whitened_without
 from hyperproto.regions.evidence import UnlabelledRows, clusters_of, inlier_rows, joined_means
 from hyperproto.regions.left_out import FOLDS, LeftOut, folds_of, projection
+from hyperproto.regions.names import posterior_centers
 from hyperproto.regions.statistics import moments_of
 
 ROWS_OF_CLASS = 24  # rows that a fold reads for each class
@@ -38,16 +39,17 @@ class FoldCenters:
         read = UnlabelledRows.of(rows, None, sphere.whiten, stats.mean.dtype)
         read = replace(read, spread=evidence.clusters.spread, dim=evidence.clusters.dim)
         names = np.zeros_like(stats.mean) if evidence.names is None else sphere.whiten(evidence.names)
+        given = sphere.ratio, evidence.name_weight  # k, g
         for each in range(FOLDS):
             kept = fold != each
             others = moments_of(stats.rows[kept], stats.labels[kept], stats.weights[kept], way)
             mean = sphere.whiten(others.mean)
-            start, _ = posterior_centers(mean, others.count, names, sphere.ratio)
+            start, _ = posterior_centers(mean, others.count, names, *given)
             fit = replace(sphere, center=start)
-            clusters = clusters_of(read, mean, others.count, names, fit, evidence.common_ratio)
+            clusters = clusters_of(read, mean, others.count, names, given[1], fit, evidence.common_ratio)
             both = joined_means(mean, others.count, sphere.whiten(clusters.mean), clusters.weight)
             weight = others.count + clusters.weight
-            centers.append(posterior_centers(both, weight, names, sphere.ratio)[0])
+            centers.append(posterior_centers(both, weight, names, *given)[0])
         return cls(fold, np.stack(centers))
 
     def distances(self, sphere: Any, out: LeftOut, index: Indices) -> Doubles:
