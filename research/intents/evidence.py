@@ -115,6 +115,8 @@ def _measured(fit: Method, asked: Rows, true: Rows, bare: Rows, probabilities: b
         model = fit()
         right = model.predict(asked) == true
         measured = {"accuracy": float(right.mean()), "seconds": getattr(model, "seconds", perf_counter() - start)}
+        if len(set(np.unique(true, return_counts=True)[1].tolist())) > 1:  # the test texts of the classes are unequal
+            measured["macro accuracy"] = float(np.mean([right[true == n].mean() for n in np.unique(true)]))
         if probabilities and hasattr(model, "predict_proba"):
             measured |= errors(model.predict_proba(asked), true)
     alone = np.isin(true, bare)
