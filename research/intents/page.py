@@ -22,10 +22,12 @@ PAGES = {  # titles by file name
     "accuracy": "Accuracy",
     "unlabelled": "Class names and unlabelled texts",
     "pools": "Unlabelled texts of other kinds",
+    "topics": "Sets of few classes",
     "calibration": "Calibration",
     "none-of-these": "None of these: out-of-scope texts and coverage",
     "vacuous": "Coverage of few examples",
 }
+TOPICS = ("trec", "agnews", "reviews")  # a page of their own in the study `evidence`
 STUDIES = {"constants": "accuracy", "outside": "none-of-these", "coverage": "none-of-these"}  # others: their own page
 AUTO = ", auto"  # ends the names of methods of the study `evidence` measured with `refine="auto"`
 RENAMED = {"knowledge": "evidence", "strangers": "out-of-class", "strangers_accepted": "out_of_class_accepted"}
@@ -51,6 +53,8 @@ def page_of(content: Row) -> str:
     study = _study(content)
     if study != "evidence":
         return STUDIES.get(study, study)
+    if content["data"] in TOPICS:
+        return "topics"
     if content.get("pool", "all") != "all":
         return "pools"
     return "calibration" if "ece" in content["results"][0] else "unlabelled"
