@@ -7,11 +7,12 @@ import pytest
 
 from hyperproto.estimators.temperature import fit_temperature
 from hyperproto.regions import ClosedForm, Evidence, Sphere, evidence_left_out
-from hyperproto.regions.bayes import left_out_radii, posterior_centers
+from hyperproto.regions.bayes import left_out_radii
 from hyperproto.regions.evidence_left_out import sampled_rows
 from hyperproto.regions.left_out import LeftOut, left_out_measures, measures_by_refitting
+from hyperproto.regions.names import posterior_centers
 from hyperproto.regions.statistics import FlatStatistics, moments_of
-from tests.equations.test_evidence_equation import five, unit
+from tests.equations.test_evidence_equation import five, naive_separation, unit
 
 
 def fitted(case: Any) -> tuple[LeftOut, Any, ClosedForm]:
@@ -22,7 +23,7 @@ def fitted(case: Any) -> tuple[LeftOut, Any, ClosedForm]:
 
 
 def naive_centers(sphere: Any, x: Any, y: Any, names: Any, rows: Any) -> Any:
-    """Whitened centres by EM from these examples; k, v, d, the radii and A are those of `sphere`."""
+    """Whitened centres by EM from these examples; k, g, v, d, the radii and A are those of `sphere`."""
     way, found = len(sphere.center), sphere.evidence
     k, v, d = float(sphere.ratio), float(found.scatter), float(found.clusters.dim)
     a = sphere.whiten(np.eye(x.shape[1]))
@@ -33,9 +34,9 @@ def naive_centers(sphere: Any, x: Any, y: Any, names: Any, rows: Any) -> Any:
     def centers() -> Any:
         total = count + weight
         both = (count[:, None] * mean + weight[:, None] * cluster) / np.maximum(total, 1e-12)[:, None]
-        return posterior_centers(both @ a, total, names @ a, sphere.ratio)[0]
+        return posterior_centers(both @ a, total, names @ a, sphere.ratio, found.name_weight)[0]
 
-    for _ in range(8):
+    for number in range(8):
         c = centers()
         s, s0 = 1 + 1 / ((count + weight).mean() + k), 1 + 1 / float(found.common_ratio)
         share = np.zeros((len(rows), way))
@@ -49,6 +50,9 @@ def naive_centers(sphere: Any, x: Any, y: Any, names: Any, rows: Any) -> Any:
         size = share.sum(0)
         weight = 8 * size / (size + size.mean() + 8)
         cluster = share.T @ rows / np.maximum(size, 1e-12)[:, None]
+        if number == 7:
+            apart = naive_separation(rows @ a, share, cluster @ a)
+            weight = weight * apart / (apart + 8)
     return centers()
 
 
