@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyperproto.regions.arrays import Doubles, Floats, Indices, row_squares
-from hyperproto.regions.bayes import LEAST_LEVERAGE, PRIOR_RATIO, BayesFit, posterior_centers
+from hyperproto.regions.bayes import LEAST_LEVERAGE, PRIOR_RATIO, BayesFit
 from hyperproto.regions.evidence import NO_EVIDENCE, Evidence, FittedEvidence, fit_with_evidence
+from hyperproto.regions.names import posterior_centers
 from hyperproto.regions.statistics import FlatStatistics, moments_of, scatter_weight
 
 Members = NDArray[np.bool_]
