@@ -20,6 +20,7 @@ from research.rivals import worker
 from research.rivals.packages import Package
 from research.rivals.page import page
 from research.rivals.study import METHODS, NAMED, OURS, OURS_NAMED, Draw, measure_method
+from tests.docs.markdown import section, tables
 from tests.research.test_intents import LABELS, made_up
 
 RESULTS = Path(__file__).parents[2] / "results" / "rivals"
@@ -233,3 +234,14 @@ def test_the_page_is_up_to_date() -> None:
     assert (RESULTS / "rivals.md").read_text() == page(RESULTS)
     every = {row["method"] for file in RESULTS.glob("rivals-*.json") for row in json.loads(file.read_text())["results"]}
     assert every <= set(METHODS)
+
+
+def test_the_guide_shows_rows_of_the_page() -> None:
+    _, _, text = section("docs/estimators.md", "What we measured").partition("### Other packages")
+    _, _, banking = (RESULTS / "rivals.md").read_text().partition("## banking77\n")
+    groups = tables(banking.partition("\n## ")[0])
+    [_, *titles], *rows = tables(text)[0]
+    page_rows = {row[0]: dict(zip(table[0], row, strict=True)) for table in groups for row in table[1:]}
+    assert len(rows) <= 10
+    for name, *cells in rows:
+        assert cells == [page_rows[name][title] for title in titles], name
