@@ -49,7 +49,8 @@ the best. Rows with fewer draws are not ranked. The JSON files have each draw, i
   shots; `sum`, the best of three aggregations of `semantic-router`. "Name as example": a class's name is one more
   example of it.
 
-Made by `python -m research.rivals.page results/rivals`.
+Packages run in interpreters of their own: `python -m research.rivals --help`. Made by `python -m research.rivals.page
+results/rivals`.
 """
 
 Row = Mapping[str, Any]
