@@ -332,6 +332,8 @@ def grids(random: Random, folder: Path, samples: Samples) -> Trial:
     "fit",
     "add",
     "predict",
+    "export",
+    "suggest",
     "load_classifier",
     "model_lock",
     share=15,
@@ -344,7 +346,7 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     path: Any = random.choice((str(folder / "x"), f"{folder}/{where}", where, Path(where.replace("\0", ""))))
     other = random.choice((f"{folder}/nowhere.csv", str(folder), f"{folder}/file"))
     encoder = random.choice(("identity", str(folder), "nowhere/at/all/\0", "x" * 300, ""))
-    call = random.randrange(9)
+    call = random.randrange(11)
 
     def run() -> None:
         if call == 0:
@@ -367,10 +369,14 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
             hyperproto.add(path, other)
         elif call == 5:
             hyperproto.predict(path, other, folder / "out.csv")
+        elif call == 9:
+            hyperproto.export(path, folder / "exported", int8=random.random() < 0.2)
+        elif call == 10:
+            hyperproto.suggest(path, other, folder / "next.csv", n=random.choice((1, 0, -3)))
         elif call == 6:
             with getattr(hyperproto, "model_lock", nullcontext)(path):
                 hyperproto.load_classifier(path)
         else:
             hyperproto.load_classifier(path)
 
-    return Trial(run, (OSError,), words=f"call {call} with {where[:30]!r}", may_write=("x", "nowhere"))
+    return Trial(run, (OSError,), words=f"call {call} with {where[:30]!r}", may_write=("x", "nowhere", "exported"))

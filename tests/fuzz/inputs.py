@@ -301,6 +301,14 @@ class Samples:
         return {name: read_tree(self.root / "models" / name) for name in settings}
 
     @cached_property
+    def exported(self) -> Files:
+        """A classifier of vectors for onnxruntime."""
+        from hyperproto import HypersphereClassifier
+
+        HypersphereClassifier(coverage=0.5).fit(self.vectors, self.labels).export(self.root / "exported")
+        return read_tree(self.root / "exported")
+
+    @cached_property
     def text_model(self) -> Files:
         from hyperproto import FewShotTextClassifier
 

@@ -129,6 +129,22 @@ def _forged_tensors(random: Random, files: Files) -> bytes:
     return save(tensors)
 
 
+@kind("exported-damaged", "ExportedClassifier", share=30)
+def damaged_export(random: Random, folder: Path, samples: Samples) -> Trial:
+    """Any change of an exported classifier is refused, or changes nothing."""
+    write_files(folder / "exported", mutate_files(random, samples.exported))
+    queries = QUERIES if random.random() < 0.5 else hostile_array(random, 3, QUERIES.shape[1])
+
+    def run() -> None:
+        found = hyperproto.ExportedClassifier(folder / "exported", threads=1).predictions(queries)
+        check_probabilities(found.probabilities, "an exported classifier")
+        expected = hyperproto.ExportedClassifier(samples.root / "exported", threads=1).predictions(queries)
+        if not np.array_equal(found.probabilities, expected.probabilities):
+            raise Silent("a damaged export was loaded without a word")
+
+    return Trial(run, words="load a damaged export")
+
+
 @kind("text-model", "load_classifier", "FewShotTextClassifier.load", share=10)
 def text_model(random: Random, folder: Path, samples: Samples) -> Trial:
     files = samples.text_model

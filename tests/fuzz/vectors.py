@@ -32,7 +32,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 SKLEARN = (ValueError, TypeError)  # what scikit-learn's own checks raise
 METHODS = (
     "fit", "partial_fit", "forget", "remove_class", "merge", "predict", "predict_proba", "decision_function", "measure",
-    "predict_set", "novelty", "score", "diagnose", "drift", "save", "export_onnx",
+    "predict_set", "novelty", "score", "diagnose", "drift", "explain", "suggest", "save", "export_onnx",
 )  # fmt: skip
 
 
@@ -97,6 +97,8 @@ def _call(random: Random, model: HypersphereClassifier, name: str, folder: Path,
         "merge": lambda: model.merge(random.choice(others)),
         "diagnose": lambda: model.diagnose().to_dict(),
         "drift": lambda: model.drift(x, random.choice((None, x))).to_dict(),
+        "explain": lambda: [each.to_dict() for each in model.explain(x)],
+        "suggest": lambda: model.suggest(x, random.choice((1, 5, 0, -1, 2.5, "x"))),
         "save": lambda: _saved_and_loaded(model, folder / "model"),
         "export_onnx": lambda: model.export_onnx(folder / "model.onnx"),
         "forget": lambda: model.forget(x, y, weights),
