@@ -447,7 +447,7 @@ def test_a_model_that_is_none(tmp_path: Path, model: Path) -> None:
         ["fit", "a.csv", "--out", "model", "--format", "xml"],
         ["fit", "a.csv", "--out", "model", "--coverage", "much"],
         ["predict", "model", "-", "--batch", "0"],
-        ["export", "model"],
+        ["export", "model", "--onnx", "head.onnx", "--int8"],
         ["diagnose", __file__],
     ],
 )

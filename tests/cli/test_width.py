@@ -51,7 +51,7 @@ ALL = list(commands())
 
 
 def test_every_command_is_looked_at() -> None:
-    assert len(ALL) == 24
+    assert len(ALL) == 25
     assert ["recipes", "list"] in ALL
 
 

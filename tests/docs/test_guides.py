@@ -70,7 +70,7 @@ def test_the_speed_of_the_readme_is_that_of_the_files() -> None:
 
 
 def test_out_of_class_texts_rejected_in_the_guide_are_those_of_the_files() -> None:
-    [table] = tables(section("docs/estimators.md", "None of these"))
+    [table] = [each for each in tables(section("docs/estimators.md", "None of these")) if "warned" in each[0][1]]
     assert len(table) == 5
     for what, *cells in table[1:]:
         data, _, others = what.partition(", ")
@@ -301,7 +301,7 @@ def test_a_user_of_the_few_nerd_toolkit_moves_over(tmp_path: Path, monkeypatch: 
     assert "F1 %, toolkit" in done(only("hyperproto evaluate --run runs/mine"), "--episodes", "5")
     (tmp_path / "few.conll").write_text("Marie B-person\nlives O\nin O\nRome B-city\n")
     (tmp_path / "text.txt").write_text("Anna lives in Paris.\n")
-    assert json.loads(done(only("hyperproto tag")))["words"][0]["text"] == "Anna"
+    assert json.loads(done(only("hyperproto tag --encoder")))["words"][0]["text"] == "Anna"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

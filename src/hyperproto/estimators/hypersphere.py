@@ -203,7 +203,7 @@ class HypersphereClassifier(Advice, FittedAttributes, ClassifierMixin, BaseEstim
         if not state.labels:
             raise DataError("every row is unlabelled, and no class has a name; give a label, or names")
         self._state = state
-        return self._derived(progress)
+        return self._derived(progress) if state.unlabelled.size or self.refine is True else self
 
     def _derived(self, progress: Show | None = None) -> Self:
         """Compute what takes long after a change, so that no prediction has to."""
