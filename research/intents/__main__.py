@@ -1,4 +1,4 @@
-"""Command line of the seven studies of intents.
+"""Command line of the nine studies of intents.
 
     python -m research.intents accuracy --data hwu64 --json results/intents/intents-hwu64.json
 
@@ -8,6 +8,7 @@ Supports are drawn from the training texts; all texts of the test split are clas
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,17 @@ from research import command_of
 from research.intents.accuracy import accuracy, constants
 from research.intents.calibration import calibration
 from research.intents.evidence import NO_SHOTS, evidence, values_of
+from research.intents.left_out import left_out
 from research.intents.open_set import coverage, outside, vacuous
 from research.intents.pools import POOLS
+from research.intents.rejection import rejection
 from research.intents.supports import MOST, SHOTS, Supports
 from research.intents.texts import NAMES, load_intents
 from research.journal import Journal
 
 STUDIES: dict[str, Callable[..., dict[str, Any]]] = {
-    study.__name__: study for study in (constants, accuracy, outside, coverage, vacuous, calibration, evidence)
+    study.__name__.replace("_", "-"): study
+    for study in (constants, accuracy, outside, left_out, rejection, coverage, vacuous, calibration, evidence)
 }
 HIDDEN = ("fit_seconds", "predict_seconds", "seconds")  # in the JSON file only
 PLAIN = ("log_loss", "set_size", "expected_set_size")  # no shares
@@ -42,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m research.intents", description=__doc__)
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--data", choices=NAMES, required=True)
-    parser.add_argument("--split", choices=("test", "valid"), default="test", help="what is classified")
+    parser.add_argument("--split", choices=("test", "valid", "train"), default="test", help="what is classified")
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument(
         "--shots", nargs="+", choices=(NO_SHOTS, *SHOTS, "8", str(MOST)), default=list(SHOTS), metavar="SHOTS"
@@ -61,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     is_evidence = options.study == evidence.__name__
     if NO_SHOTS in options.shots and not is_evidence:
         parser.error("--shots 0 is for the study `evidence`: the others need an example of each class")
+    if options.split == "train" and options.study != "left-out":
+        parser.error("--split train is for the study `left-out`: the others classify texts of another split")
     own: dict[str, Any] = {}  # what only `evidence` takes
     if is_evidence:
         own = {"pool": options.pool, "probabilities": options.probabilities, "only": options.methods}
@@ -73,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             facts = {name: getattr(options, name) for name in settings}
             before = _before(options.json, facts) if options.extend else None
             own["journal"] = Journal(options.json, facts, values_of(before) if before else None)
-        data = load_intents(options.data, options.split, options.encoder)
+        data = load_intents(options.data, "test" if options.split == "train" else options.split, options.encoder)
+        data = replace(data, split=options.split)
         with progress_bar(data.name) as show:
             supports = Supports(data.train_y, options.shots, options.draws, show)
             found = STUDIES[options.study](data, supports, options.prior_ratio, **own)

@@ -1,4 +1,4 @@
-"""Out-of-class texts: separation by scores of novelty, empirical coverage, and warnings of a vacuous coverage."""
+"""Out-of-class texts: separation by the scores of 0.2, empirical coverage, and warnings of a vacuous coverage."""
 
 import warnings
 from typing import Any
@@ -66,7 +66,7 @@ def novelties(x: Any, y: Any, rows: Any, transform: str, prior_ratio: float) -> 
         features = SupportTransform(transform).fit(x, y)
     neighbours = NearestNeighbors(n_neighbors=1).fit(features.transform(x))
     return {
-        "hypersphere, extent": ours.novelty(rows),
+        "hypersphere, extent": least_distance(ours, rows),
         "hypersphere, max-softmax": -ours.predict_proba(rows).max(axis=1),
         "hypersphere, energy": -logsumexp(-ours.measure(rows) / ours.temperature_, axis=1),
         "logistic regression, max-softmax": -regression.predict_proba(rows).max(axis=1),
@@ -74,6 +74,13 @@ def novelties(x: Any, y: Any, rows: Any, transform: str, prior_ratio: float) -> 
         "cosine prototypes": -cosine.decision_function(rows).max(axis=1),
         "nearest neighbour": neighbours.kneighbors(features.transform(rows))[0][:, 0],
     }
+
+
+def least_distance(model: HypersphereClassifier, rows: Any) -> Scores:
+    """Return the least distance of each row to a class mean, relative to the scatter of the class: novelty in 0.2."""
+    now = model._snapshot()
+    found: Scores = (now.distance(now.prepare(rows)) / now.scale).min(axis=1)
+    return found
 
 
 def separation(scores: Scores, strange: NDArray[np.bool_]) -> dict[str, float]:
@@ -153,7 +160,7 @@ def rejected(model: HypersphereClassifier, others: dict[str, Scores]) -> dict[st
     found = {
         "too_few": float(few),  # examples for the coverage: another warning
         "vacuous": float(any("rejects almost nothing" in str(warning.message) for warning in given)),
-        "expected_rejected": expected.strangers_rejected or 0.0,
+        "expected_rejected": expected.outside_rejected or 0.0,
         # None where leave-one-out is impossible; every class then accepts everything.
         "expected_set_size": len(model.classes_) if expected.set_size is None else expected.set_size,
     }

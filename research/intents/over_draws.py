@@ -33,7 +33,7 @@ class OverDraws:
     def against(self, reference: Key, measures: Sequence[str]) -> list[dict[str, Any]]:
         """Return the reference minus every other row with the same shots, paired over the draws that both have.
 
-        `larger` counts the draws in which the reference is larger.
+        `larger` counts the draws in which the reference is larger. Measures that a row lacks are left out.
         """
         found = []
         for key, row in self.values.items():
@@ -41,7 +41,7 @@ class OverDraws:
             if ours is None or key[1:] == reference:
                 continue
             differences = {}
-            for name in measures:
+            for name in (name for name in measures if name in row):
                 draws = min(len(ours[name]), len(row[name]))
                 a, b = np.array(ours[name][:draws]), np.array(row[name][:draws])
                 mean, half = paired_difference(a, b)

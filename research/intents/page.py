@@ -17,6 +17,11 @@ UNRANKED = (
     *("coverage", "accepted", "set_size", "open_classes", "out_of_class_accepted", "too_few", "vacuous"),
     *("expected_rejected", "expected_set_size", "left_out_rejected", "outside_rejected"),
 )
+RULES = {  # columns of the table of rejection: the measure, and the estimate of it that the model gives
+    "genuine texts rejected": ("genuine_rejected", "expected_genuine_rejected"),
+    "out-of-class texts rejected": ("outside_rejected", "expected_outside_rejected"),
+    "right among genuine texts answered": ("precision", "expected_precision"),
+}
 FOLDED = ("seconds", "fit_seconds", "predict_seconds", "macro_f1")  # measures that only the JSON files show
 PAGES = {  # titles by file name
     "accuracy": "Accuracy",
@@ -24,13 +29,18 @@ PAGES = {  # titles by file name
     "pools": "Unlabelled texts of other kinds",
     "topics": "Sets of few classes",
     "calibration": "Calibration",
-    "none-of-these": "None of these: out-of-scope texts and coverage",
+    "none-of-these": "None of these: out-of-class scores and rules of rejection",
+    "coverage": "Empirical coverage",
     "vacuous": "Coverage of few examples",
 }
 TOPICS = ("trec", "agnews", "reviews")  # a page of their own in the study `evidence`
-STUDIES = {"constants": "accuracy", "outside": "none-of-these", "coverage": "none-of-these"}  # others: their own page
+STUDIES = {  # pages of studies; others have their own page
+    "constants": "accuracy",
+    **dict.fromkeys(("outside", "left-out", "rejection"), "none-of-these"),
+}
 AUTO = ", auto"  # ends the names of methods of the study `evidence` measured with `refine="auto"`
 RENAMED = {"knowledge": "evidence", "strangers": "out-of-class", "strangers_accepted": "out_of_class_accepted"}
+FORMER = "hypersphere, extent", "least distance, the novelty of 0.2"  # name of a score in files, and on pages
 REMOVED = (
     'Measured with `refine="auto"`, which has since been removed: methods whose name ends in ", auto". They are shown',
     "only where the closed form was not measured; the JSON files have all.",
@@ -78,29 +88,72 @@ def _study(content: Row) -> str:
 
 def section(content: Row, name: str) -> Iterator[str]:
     """Return the tables of one file: each measure, once for every `kind`."""
-    there = {row["method"] for row in content["results"] if _study(content) == "evidence"}
-    removed = {f"{method}{AUTO}" for method in there}
-    rows = [row for row in content["results"] if row.get("transform", "unit") == "unit"]
-    rows = [{RENAMED.get(key, key): row[key] for key in row} for row in rows if row.get("method") not in removed]
-    draws = [len(next(value for value in row.values() if isinstance(value, dict))["draws"]) for row in rows]
-    fewer = sorted({f"{row['method']}: {n}" for row, n in zip(rows, draws, strict=True) if n < max(draws)})
-    number = f"{max(draws)} draws" + (f" ({'; '.join(fewer)})" if fewer else "")
-    pool = content.get("pool", "all")
-    pool = "" if pool == "all" else f", pool `{RENAMED.get(pool, pool)}`"
-    yield f"## {content['data']}, {content['split']} split: {_study(content)}{pool}"
+    yield f"## {content['data']}, {content['split']} split: {_study(content)}{_pool(content)}"
     yield ""
-    yield f"[{name}]({name}): {content['classes']} classes, {content['texts']['test']:,} texts, {number}."
+    rows = _rows(content)
+    yield f"[{name}]({name}): {content['classes']} classes, {content['texts']['test']:,} texts, {_draws(rows)}."
+    if _study(content) == "rejection":
+        yield from ("", *rejection_table(rows))
+        return
     where = {"transform": "unit"} if "transform" in rows[0] else {}
     measures = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, dict))
     for kind in dict.fromkeys(row.get("kind") for row in rows):
         own = where if kind is None else {**where, "kind": kind}
         for measure in (measure for measure in measures if measure not in FOLDED):
             yield from ("", f"**{measure}**" + ("" if kind is None else f", {kind}"), "", *table(rows, measure, own))
-    pairs = [row for row in content.get("comparisons", []) if row.get("transform", "unit") == "unit"]
+    pairs = [_plain(row) for row in content.get("comparisons", []) if row.get("transform", "unit") == "unit"]
     if "reference" in content and _study(content) != "evidence":
-        measure = next(name for name, value in pairs[0].items() if isinstance(value, dict))
-        yield from ("", f"**{measure}**: {content['reference']} minus the others, paired over draws", "")
-        yield from table(pairs, measure, where, _difference)
+        compared = [name for name, value in pairs[0].items() if isinstance(value, dict)]
+        for measure in compared if _study(content) == "left-out" else compared[:1]:
+            reference = content["reference"].replace(*FORMER)
+            yield from ("", f"**{measure}**: {reference} minus the others, paired over draws", "")
+            yield from table(pairs, measure, where, _difference)
+
+
+def _rows(content: Row) -> list[Row]:
+    """Return the rows that a page shows, with names of today."""
+    there = {row["method"] for row in content["results"] if _study(content) == "evidence"}
+    removed = {f"{method}{AUTO}" for method in there}
+    rows = [row for row in content["results"] if row.get("transform", "unit") == "unit"]
+    rows = [{RENAMED.get(key, key): row[key] for key in row} for row in rows if row.get("method") not in removed]
+    return [_plain(row) for row in rows]
+
+
+def _plain(row: Row) -> Row:
+    return {name: value.replace(*FORMER) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _pool(content: Row) -> str:
+    pool = content.get("pool", "all")
+    return "" if pool == "all" else f", pool `{RENAMED.get(pool, pool)}`"
+
+
+def _draws(rows: Sequence[Row]) -> str:
+    """Return the number of draws, and the methods that have fewer."""
+    draws = [len(next(value for value in row.values() if isinstance(value, dict))["draws"]) for row in rows]
+    names = [row.get("method", row.get("score", "")) for row in rows]
+    fewer = sorted({f"{name}: {n}" for name, n in zip(names, draws, strict=True) if n < max(draws)})
+    return f"{max(draws)} draws" + (f" ({'; '.join(fewer)})" if fewer else "")
+
+
+def rejection_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Return what each rule of rejection does, with the model's own estimate in brackets."""
+    yield f"| rule | shots | {' | '.join(f'{column} (expected)' for column in RULES)} |"
+    yield f"| {' | '.join(['---'] * (2 + len(RULES)))} |"
+    for rule in dict.fromkeys(row["rule"] for row in rows):
+        for row in (row for row in rows if row["rule"] == rule):
+            cells = [_with_estimate(row, measure, estimate) for measure, estimate in RULES.values()]
+            yield f"| `{rule}` | {row['shots']} | {' | '.join(cells)} |"
+
+
+def _with_estimate(row: Row, measure: str, estimate: str) -> str:
+    """Return a cell of `rejection_table`; where nothing is answered in any draw there is no precision."""
+    if measure not in row:
+        return "-"
+    half, draws = row[measure]["ci95"], len(row[measure]["draws"])
+    text = _mean(row[measure], measure) + ("" if half is None else f" ± {_number(half, measure)}")
+    text += f" ({_mean(row[estimate], estimate)})" if estimate in row else ""
+    return text if draws == len(row["genuine_rejected"]["draws"]) else f"{text}, {draws} of the draws"
 
 
 def table(rows: Sequence[Row], measure: str, where: Mapping[str, str], cell: Any = None) -> Iterator[str]:
