@@ -10,6 +10,7 @@
     python -m research.multilabel              labels of Few-NERD's sentences, beside logistic regression and SetFit
     python -m research.entity_grid             every method on Few-NERD, settings chosen on dev
     python -m research.intents.suggest         strategies of what to label next
+    python -m research.intents.rejection       figure of the rules of rejection, from files of results
     python -m research.entity_names            names of types and scores of spans of the tagger on Few-NERD
     python -m research.long_documents          texts longer than the encoder reads
     python -m research.drift                   size and power of the tests of drift

@@ -83,6 +83,30 @@ def test_out_of_class_texts_rejected_in_the_guide_are_those_of_the_files() -> No
         assert cells == expected, what
 
 
+def test_rules_of_rejection_in_the_guide_do_what_the_files_say() -> None:
+    [table] = [t for t in tables(section("docs/estimators.md", "None of these")) if t[0][0].startswith("in %")]
+    assert len(table) == 13
+    measures = {
+        "genuine rejected": "genuine_rejected",
+        "genuine answered": "genuine_answered",
+        "out-of-class rejected": "outside_rejected",
+        "right among genuine answered": "precision",
+    }
+
+    def means(rows: list[dict[str, Any]], measure: str) -> str:
+        return " / ".join(f"{100 * row[measure]['mean']:.0f}" if measure in row else "-" for row in rows)
+
+    for head, *cells in table[1:]:
+        rule, _, what = head.partition("`: ")
+        for name, cell in zip(table[0][1:], cells, strict=True):
+            content = json.loads(result(f"intents-{name.lower()}-rejection.json"))
+            rows = [row for row in content["results"] if row["rule"] == rule.strip("`")]
+            assert [row["shots"] for row in rows] == ["5", "20"]
+            assert all(len(row["genuine_rejected"]["draws"]) == 5 for row in rows)
+            promised = f" ({means(rows, 'expected_outside_rejected')})" if what == "out-of-class rejected" else ""
+            assert cell == means(rows, measures[what]) + promised, (head, name)
+
+
 def test_lines_of_the_readme_are_short() -> None:
     assert [line for line in read("README.md").splitlines() if len(line) > 120] == []
 
