@@ -107,6 +107,20 @@ def test_rules_of_rejection_in_the_guide_do_what_the_files_say() -> None:
             assert cell == means(rows, measures[what]) + promised, (head, name)
 
 
+def test_scores_of_left_out_classes_are_those_of_the_files() -> None:
+    found = tables(section("results/intents/estimators.md", "None of these"))
+    [table] = [t for t in found if t[0][0].startswith("AUROC")]
+    assert len(table) == 17
+    for head, *cells in table[1:]:
+        for name, cell in zip(table[0][1:], cells, strict=True):
+            data, _, others = name.partition(", ")
+            rows = json.loads(result(f"intents-{data.lower()}-left-out.json"))["results"]
+            own = [row for row in rows if row["score"].removesuffix(" (1,000 of the texts)") == head]
+            measure = "auroc_out_of_scope" if others else "auroc"
+            means = [f"{100 * row[measure]['mean']:.1f}" for row in own if measure in row]
+            assert cell.replace("**", "") == (" / ".join(means) or "-"), (head, name)
+
+
 def test_lines_of_the_readme_are_short() -> None:
     assert [line for line in read("README.md").splitlines() if len(line) > 120] == []
 
