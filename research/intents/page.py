@@ -91,7 +91,8 @@ def section(content: Row, name: str) -> Iterator[str]:
     yield f"## {content['data']}, {content['split']} split: {_study(content)}{_pool(content)}"
     yield ""
     rows = _rows(content)
-    yield f"[{name}]({name}): {content['classes']} classes, {content['texts']['test']:,} texts, {_draws(rows)}."
+    texts = content["texts"]["train" if content["split"] == "train" else "test"]
+    yield f"[{name}]({name}): {content['classes']} classes, {texts:,} texts, {_draws(rows)}."
     if _study(content) == "rejection":
         yield from ("", *rejection_table(rows))
         return
