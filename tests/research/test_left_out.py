@@ -49,6 +49,8 @@ def test_scores_are_those_of_models_without_a_quarter_of_the_classes(data: Inten
     expected = {
         "novelty, names": model.novelty(test),
         "max probability, names": -model.predict_proba(test).max(1),
+        "relative measure, names": [min(row) - np.mean(row) for row in model.measure(test)],
+        "energy, names": [-np.log(np.exp(-row / model.temperature_).sum()) for row in model.measure(test)],
         "nearest neighbour": nearest,
         "logistic regression, max probability": -logistic.predict_proba(test).max(1),
     }
