@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hyperproto.api import submit as submit
     from hyperproto.api import tag as tag
     from hyperproto.api import train as train
+    from hyperproto.api.advise import fix as fix
     from hyperproto.api.advise import suggest as suggest
     from hyperproto.api.files import add as add
     from hyperproto.api.files import export as export
@@ -84,6 +85,7 @@ _HOME = {
     "figure": "api",
     "fit": "api.files",
     "fit_tagger": "api",
+    "fix": "api.advise",
     "grid": "api",
     "list_data": "api",
     "list_methods": "api",

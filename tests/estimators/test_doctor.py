@@ -125,7 +125,7 @@ def test_numbers_of_examples_are_those_of_all_that_ever_came() -> None:
 def test_it_can_be_written_as_json() -> None:
     model, _ = planted()
     content = json.loads(json.dumps(model.diagnose().to_dict()))
-    assert content.keys() == {"classes", "outlying", "mislabelled", "would_gain_most"}
+    assert content.keys() == {"classes", "outlying", "mislabelled", "would_gain_most", "merges", "splits"}
     interval = {"overlap_low", "overlap_high"}
     assert content["classes"][0].keys() == {*vars(ClassReport("a", 1.0, 1.0))} >= interval
     assert content["mislabelled"][0].keys() == {"example", "label", "suggestion", "odds"}

@@ -330,6 +330,7 @@ def grids(random: Random, folder: Path, samples: Samples) -> Trial:
     "tag",
     "fit_tagger",
     "fit",
+    "fix",
     "add",
     "predict",
     "export",
@@ -346,7 +347,7 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
     path: Any = random.choice((str(folder / "x"), f"{folder}/{where}", where, Path(where.replace("\0", ""))))
     other = random.choice((f"{folder}/nowhere.csv", str(folder), f"{folder}/file"))
     encoder = random.choice(("identity", str(folder), "nowhere/at/all/\0", "x" * 300, ""))
-    call = random.randrange(11)
+    call = random.randrange(12)
 
     def run() -> None:
         if call == 0:
@@ -373,6 +374,8 @@ def reports(random: Random, folder: Path, samples: Samples) -> Trial:
             hyperproto.export(path, folder / "exported", int8=random.random() < 0.2)
         elif call == 10:
             hyperproto.suggest(path, other, folder / "next.csv", n=random.choice((1, 0, -3)))
+        elif call == 11:
+            hyperproto.fix(path, random.choice((other, folder / "out.csv", folder / "out.parquet")))
         elif call == 6:
             with getattr(hyperproto, "model_lock", nullcontext)(path):
                 hyperproto.load_classifier(path)

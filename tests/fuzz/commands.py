@@ -134,7 +134,10 @@ def diagnose(random: Random, folder: Path, samples: Samples) -> Command:
             "diagnose",
             _model(random, folder, samples),
             *random.choice(
-                ([], [], ["--json", "-"], ["--json", "out.json"], ["--figure", "x.txt"], ["--json", "model"])
+                (
+                    *([], [], ["--json", "-"], ["--json", "out.json"], ["--figure", "x.txt"], ["--json", "model"]),
+                    *(["--fix", "out.csv"], ["--fix", "out.parquet"], ["--fix", "model"], ["--fix", "no/out.tsv"]),
+                )
             ),
         ]
     )

@@ -9,7 +9,7 @@ import typer
 
 import hyperproto
 from hyperproto.cli.options import JsonFile, Trust
-from hyperproto.cli.terminal import complain, echo, has_width, rows_output, say, width, write_json
+from hyperproto.cli.terminal import complain, echo, has_width, note, rows_output, say, width, write_json
 
 if TYPE_CHECKING:
     from hyperproto import HypersphereClassifier
@@ -198,13 +198,25 @@ def diagnose(
     model: Model,
     json_file: JsonFile = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the classes: .png, .svg or .pdf.", dir_okay=False)] = None,
+    fix: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write all examples there, with corrected labels, for `fit`: .csv, .tsv, .jsonl or .parquet.",
+            dir_okay=False,
+        ),
+    ] = None,
 ) -> None:
     """Show which classes are small, wide or close to another, and which examples look wrong."""
+    from hyperproto.api.advise import write_fixed
+    from hyperproto.data.formats.table_output import output_format
     from hyperproto.files import atomic_write
 
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise hyperproto.ConfigError(f"{figure}: a figure is a file that ends in {', '.join(FIGURES)}")
-    found = hyperproto.load_classifier(model, check_encoder=False).diagnose()
+    if fix is not None:
+        output_format(fix, "csv")  # refuse a wrong ending before any work
+    loaded = hyperproto.load_classifier(model, check_encoder=False)
+    found = loaded.diagnose()
     if figure is not None:
         drawn = found.figure()
         with atomic_write(figure) as file:
@@ -213,6 +225,9 @@ def diagnose(
         write_json(found.to_dict(), json_file)
     if json_file != "-":
         echo(found.table(width() if has_width() else None))
+    if fix is not None:
+        fixed = write_fixed(loaded, found, fix)
+        note(f"{fix}: {fixed.examples} examples, {fixed.relabelled} relabelled, {fixed.outlying} to check")
 
 
 @app.command()

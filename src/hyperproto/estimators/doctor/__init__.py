@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hyperproto.estimators.doctor.changes import merges, splits
 from hyperproto.estimators.doctor.confusion import Confusion
 from hyperproto.estimators.doctor.examples import (
     example_numbers,
@@ -12,7 +13,15 @@ from hyperproto.estimators.doctor.examples import (
     mislabelled_examples,
     outlying_examples,
 )
-from hyperproto.estimators.doctor.report import ClassReport, Diagnosis, MislabelledExample, OutlyingExample, Plane
+from hyperproto.estimators.doctor.report import (
+    ClassReport,
+    Diagnosis,
+    MergeSuggestion,
+    MislabelledExample,
+    OutlyingExample,
+    Plane,
+    SplitSuggestion,
+)
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions.arrays import Indices, row_squares
 from hyperproto.regions.statistics import FlatStatistics
@@ -21,8 +30,10 @@ __all__ = [
     "ClassReport",
     "Confusion",
     "Diagnosis",
+    "MergeSuggestion",
     "MislabelledExample",
     "OutlyingExample",
+    "SplitSuggestion",
     "diagnose",
     "left_out_probabilities",
 ]
@@ -61,6 +72,8 @@ def diagnose(model: Snapshot) -> Diagnosis:
         mislabelled=mislabelled_examples(model, labels),
         would_gain_most=labels[int(gain.argmax())],
         plane=Plane.of(placed, example_numbers(model), _drawn(reports)),
+        merges=merges(model, reports),
+        splits=splits(model, labels, example_numbers(model)),
     )
 
 

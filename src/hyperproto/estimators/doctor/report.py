@@ -64,6 +64,26 @@ class MislabelledExample:
     odds: float  # ratio of the two probabilities, at most 10^6
 
 
+@dataclass(frozen=True)
+class MergeSuggestion:
+    """Two classes that leave-one-out cannot separate."""
+
+    labels: tuple[Any, Any]
+    overlap: float
+    overlap_low: float
+    confused: tuple[float, float]  # share of the examples of each that leave-one-out takes for the other
+
+
+@dataclass(frozen=True)
+class SplitSuggestion:
+    """Class whose examples form two clusters."""
+
+    label: Any
+    sizes: tuple[int, int]  # examples of each cluster
+    p_value: float  # that one Gaussian class looks so divided, corrected for the number of classes
+    examples: tuple[tuple[int, ...], tuple[int, ...]]  # numbers of those nearest to the middle of each cluster
+
+
 @dataclass(frozen=True, eq=False)
 class Plane:
     """Projection of some classes on the plane of the first two principal axes of their means.
@@ -120,6 +140,8 @@ class Diagnosis:
     would_gain_most: Any  # label of the class that one more example would help most
     plane: Plane = field(repr=False, compare=False)
     items: Mapping[int, str] = field(default_factory=dict, repr=False, compare=False)  # by number
+    merges: tuple[MergeSuggestion, ...] = ()  # largest overlap first
+    splits: tuple[SplitSuggestion, ...] = ()  # least p-value first
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dictionaries."""
@@ -128,6 +150,8 @@ class Diagnosis:
             "outlying": [self._named(report) for report in self.outlying],
             "mislabelled": [self._named(report) for report in self.mislabelled],
             "would_gain_most": self.would_gain_most,
+            "merges": [_listing(asdict(report)) for report in self.merges],
+            "splits": [_listing(asdict(report)) for report in self.splits],
         }
 
     def _named(self, report: OutlyingExample | MislabelledExample) -> dict[str, Any]:
@@ -182,7 +206,31 @@ def diagnosis_table(diagnosis: Diagnosis, width: int | None = None) -> str:
         for report in diagnosis.outlying
     ]
     lines += _listed("Possibly mislabelled:", wrong) + _listed("Far from the rest of their class:", far)
+    lines += _changes(diagnosis)
     return "\n".join(lines if width is None else [folded(line, width, "    ") for line in lines])
+
+
+def _changes(diagnosis: Diagnosis) -> list[str]:
+    """Return the suggested changes of the classes; nothing if there are none."""
+    merged = [
+        f"  {_short(each.labels[0])} and {_short(each.labels[1])}: overlap {each.overlap:.0%}, at least "
+        f"{each.overlap_low:.0%}"
+        for each in diagnosis.merges
+    ]
+    split = [
+        f"  {_short(each.label)}: {each.sizes[0]} and {each.sizes[1]} examples, such as {each.examples[0][0]} and "
+        f"{each.examples[1][0]}"
+        for each in diagnosis.splits
+    ]
+    found = (("Classes to merge, which are not told apart:", merged), ("Classes to split, of two clusters:", split))
+    return [line for title, lines in found if lines for line in _listed(title, lines)]
+
+
+def _listing(value: Any) -> Any:
+    """Return a value with lists in place of tuples, as JSON gives it back."""
+    if isinstance(value, dict):
+        return {name: _listing(each) for name, each in value.items()}
+    return [_listing(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _listed(title: str, lines: Sequence[str]) -> list[str]:
