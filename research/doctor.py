@@ -9,7 +9,7 @@ Precision and recall of the examples that each rule reports, and the average pre
 - `self-confidence`: as cleanlab does, from the same leave-one-out probabilities. A label is wrong if a class whose
   probability is at least its mean over the examples of that label is likelier than the given one; ordered by the
   probability of the given label;
-- `k-NN`: of NEIGHBOURS neighbours, those with the label have less than KNN_SHARE of the votes, weighted by their cosine.
+- `k-NN`: of NEIGHBOURS neighbours, those with the label have less than KNN_SHARE of the votes (their cosines).
   Both numbers were chosen on HWU64.
 
 *Overlaps.* The overlap of each class with its rival as `diagnose` states it, against that of all other texts.

@@ -23,7 +23,7 @@ def test_every_part_is_measured(data: Intents, monkeypatch: pytest.MonkeyPatch) 
     found = doctor.measure(data, 1)
     rules = {row["rule"]: row for row in found["wrong_labels"]}
     assert rules["mislabelled"]["recall"]["mean"] == 1
-    assert rules["k-NN"]["recall"]["mean"] == 1
+    assert rules["k-NN"]["recall"]["mean"] > 0.5
     assert rules["self-confidence"]["average_precision"]["mean"] > 0.9
     [overlap] = found["overlaps"]
     assert len(overlap["tenths"]) == 10
