@@ -39,9 +39,9 @@ def derive(model: "Snapshot", progress: Show = silent) -> None:
 
 def closed_snapshot(model: "Snapshot", region: Any) -> "Snapshot":
     """Return the snapshot of the closed form that the refined `region` started from."""
-    form = model.plain_form
-    found = replace(model, plain_form=ClosedForm(form.region, form.mode, form.options), _casts={})
-    vars(found)["region"] = region.before  # as cached_property keeps it: no second fit
+    plain, form = (ClosedForm(each.region, each.mode, each.options) for each in (model.plain_form, model.form))
+    found = replace(model, plain_form=plain, _casts={})
+    vars(found).update(region=region.before, form=form, left_out=model.left_out)  # as cached_property keeps them
     return found
 
 

@@ -133,7 +133,9 @@ def _targets(
 
 def _with_one(rows: Floats, middle: Doubles) -> Floats:
     """Return rows (n, D + 1) minus `middle`, with a one for the bias."""
-    return np.concatenate([rows - middle, np.ones((len(rows), 1))], axis=1).astype(rows.dtype)
+    found = np.ones((len(rows), rows.shape[1] + 1), dtype=rows.dtype)
+    np.subtract(rows, middle, out=found[:, :-1], casting="same_kind")  # in float64, without an array of that size
+    return found
 
 
 def solve(rows: Floats, target: Floats, start: Doubles, ridge: float) -> Doubles:

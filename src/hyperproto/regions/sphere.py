@@ -262,7 +262,7 @@ class Sphere(Region):
         rows = form.options.get("evidence", NO_EVIDENCE).unlabelled
         if rows is None or self.evidence is None or self.evidence.clusters is None or not self.evidence.clusters.spread:
             return None
-        made: FoldCenters = out.kept("folds", form, lambda: FoldCenters.fit(self, out, rows))
+        made: FoldCenters = out.kept("folds", rows, lambda: FoldCenters.fit(self, out, rows))
         return made
 
     def _distances_left_out(self, out: LeftOut, index: Indices, form: ClosedForm) -> Doubles:
