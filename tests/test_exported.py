@@ -139,6 +139,7 @@ def test_damage_and_wrong_input_are_named(tmp_path: Path) -> None:
         ([[1.0, 2.0]], r"shape \(1, 2\); this classifier takes vectors \(n, 3\)"),
         ([[1.0, 2.0, np.nan]], r"X\[0\] holds a number that is not finite"),
         ([["a", "b", "c"]], "no array of numbers"),
+        ([[10**400, 0, 0]], "no array of numbers"),
     ):
         with pytest.raises(DataError, match=words):
             exported.predict(wrong)

@@ -109,7 +109,7 @@ class ExportedClassifier:
             return self._encoder(texts) if texts else np.empty((0, self.n_features_in_), dtype=np.float32)
         try:
             x = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             raise DataError(f"X is {type(X).__name__}, no array of numbers (n, {self.n_features_in_})") from None
         if x.ndim != 2 or x.shape[1] != self.n_features_in_:
             raise DataError(f"X has shape {x.shape}; this classifier takes vectors (n, {self.n_features_in_})")

@@ -149,9 +149,19 @@ def drift(random: Random, folder: Path, samples: Samples) -> Command:
     return Command([*words, *random.choice(([], ["--json", "-"], ["--reference", "no.csv"]))])
 
 
+@command("suggest", 3)
+def suggest(random: Random, folder: Path, samples: Samples) -> Command:
+    words = ["suggest", _model(random, folder, samples), _table(random, folder, samples)]
+    return Command(
+        [*words, *random.choice(([], ["-n", _number(random, "2")], ["--out", "out.csv"], ["--out", "model"]))]
+    )
+
+
 @command("export", 3)
 def export(random: Random, folder: Path, samples: Samples) -> Command:
-    return Command(["export", _model(random, folder, samples), "--onnx", random.choice(("m.onnx", "model", ""))])
+    words = ["export", _model(random, folder, samples)]
+    places = ["--onnx", random.choice(("m.onnx", "model", ""))], ["--to", random.choice(("out", "model", "no.csv"))]
+    return Command([*words, *random.choice((*places, ["--onnx", "m.onnx", "--int8"], []))])
 
 
 @command("tag", 2)

@@ -32,7 +32,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 SKLEARN = (ValueError, TypeError)  # what scikit-learn's own checks raise
 METHODS = (
     "fit", "partial_fit", "forget", "remove_class", "merge", "predict", "predict_proba", "decision_function", "measure",
-    "predict_set", "novelty", "score", "diagnose", "drift", "explain", "suggest", "save", "export_onnx",
+    "predict_set", "novelty", "score", "diagnose", "drift", "explain", "suggest", "save", "export", "export_onnx",
 )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def arrays(random: Random, folder: Path, samples: Samples) -> Trial:
         look_at(model, plain, "hostile rows")
         copy.copy(model), pickle.loads(pickle.dumps(model)), repr(model)
 
-    return Trial(run, SKLEARN, may_write=("model", "model.onnx"), words=f"{settings} {['fit', *calls]}")
+    return Trial(run, SKLEARN, may_write=("model", "model.onnx", "exported"), words=f"{settings} {['fit', *calls]}")
 
 
 def call(random: Random, model: HypersphereClassifier, name: str, folder: Path, samples: Samples) -> None:
@@ -100,6 +100,7 @@ def _call(random: Random, model: HypersphereClassifier, name: str, folder: Path,
         "explain": lambda: [each.to_dict() for each in model.explain(x)],
         "suggest": lambda: model.suggest(x, int(random.choice((1, 5, 0, -1)))),
         "save": lambda: _saved_and_loaded(model, folder / "model"),
+        "export": lambda: model.export(folder / "exported", int8=random.random() < 0.2),
         "export_onnx": lambda: model.export_onnx(folder / "model.onnx"),
         "forget": lambda: model.forget(x, y, weights),
     }
