@@ -11,7 +11,6 @@ import pytest
 
 from hyperproto import ConfigError, DataError, ExportedClassifier, FewShotTextClassifier, HypersphereClassifier
 from hyperproto.estimators.export import export_classifier
-from hyperproto.exported import find_export
 from tests.estimators.conftest import blobs
 from tests.helpers.tiny_models import tiny_bert
 
@@ -29,7 +28,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[FewShotTextClassifi
     folder = tmp_path_factory.mktemp("texts") / "model"
     model = FewShotTextClassifier(coverage=0.75).fit(CARD + RATE, ["card"] * 4 + ["rate"] * 4)
     model.save(folder)
-    export_classifier(model, folder / "export", source=folder)
+    export_classifier(model, folder / "export")
     return model, folder
 
 
@@ -111,16 +110,14 @@ def test_int8_is_smaller_and_nearly_the_same(texts: Any, tmp_path: Path) -> None
     assert 0 < np.abs(found.probabilities - model.predict_proba(CARD + RATE)).max() < 0.2
 
 
-def test_an_export_is_used_only_while_the_model_stays(texts: Any, tmp_path: Path) -> None:
-    x, y = blobs((8, 5), dim=3)
-    model = HypersphereClassifier().fit(x, y)
-    model.save(tmp_path / "model")
-    assert find_export(tmp_path / "model") is None
-    export_classifier(model, tmp_path / "model" / "export", source=tmp_path / "model")
-    assert find_export(tmp_path / "model") == tmp_path / "model" / "export"
-    assert find_export(tmp_path / "model" / "export") == tmp_path / "model" / "export"
-    model.partial_fit(x[:1], y[:1]).save(tmp_path / "model")
-    assert find_export(tmp_path / "model") is None
+@pytest.mark.parametrize("rule", ["reject_rate", "precision", "outside"])
+def test_rules_that_are_not_exported_are_refused(tmp_path: Path, rule: str) -> None:
+    x, y = blobs((20, 20), dim=3)
+    model = HypersphereClassifier(**({} if rule == "outside" else {rule: 0.5}))
+    model.fit(x, y, outside=-x[:5] if rule == "outside" else None)
+    with pytest.raises(ConfigError, match=f"{rule} rejects by a score that is not exported"):
+        export_classifier(model, tmp_path / "out")
+    assert model.answers_.tolist() == ["a", "b", "none of these"]
 
 
 def test_damage_and_wrong_input_are_named(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hyperproto.data.formats.items import checked_texts, label_array, refuse_single_text
 from hyperproto.errors import ConfigError, DataError
-from hyperproto.files import is_there, json_checksum, read_bytes, read_json
+from hyperproto.files import json_checksum, read_bytes, read_json
 from hyperproto.windows import pooled_windows, text_windows
 
 FORMAT = "hyperproto-export/1"
@@ -204,21 +204,6 @@ def read_head(folder: Path) -> dict[str, Any]:
     if head.get("checksum") != json_checksum({key: value for key, value in head.items() if key != "checksum"}):
         raise DataError(f"{path}: was changed since the export; {AGAIN}")
     return head
-
-
-def find_export(model: str | PathLike[str]) -> Path | None:
-    """Return the folder of an export: the given one, or that in the folder of a saved model, if it is up to date."""
-    folder = Path(model)
-    if is_there(folder / HEAD):
-        return folder
-    inside = folder / "export"
-    if not is_there(inside / HEAD):
-        return None
-    try:
-        same = read_head(inside)["model"] == read_json(folder / "model.json")["checksum"]
-    except (DataError, LookupError, TypeError):
-        return None  # whoever opens the model itself names the damage
-    return inside if same else None
 
 
 def _parts(order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:

@@ -38,7 +38,6 @@ from hyperproto.estimators import (
     MultiLabelClassifier,
     load_classifier,
 )
-from hyperproto.estimators.export import export_classifier
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.items import run_folder
 from hyperproto.estimators.label_sets import check_separator
@@ -170,13 +169,12 @@ def export(
 ) -> Path:
     """Write a saved classifier of texts or vectors for onnxruntime; return the folder.
 
-    `predict` and `ExportedClassifier` read it without torch and scikit-learn, and give the same answers.
+    `ExportedClassifier` reads it without torch and scikit-learn, and gives the same answers.
 
     Parameters
     ----------
     model : the folder that `fit` wrote.
-    to : folder to write. None: `export` in the folder of the model; `predict` then uses it as long as the model does
-        not change.
+    to : folder to write. None: `export` in the folder of the model.
     int8 : store the weights of the encoder in 8 bits: a quarter of the size, and slightly different answers.
     trust : .py files that a run, where that is the encoder, may import.
 
@@ -185,7 +183,7 @@ def export(
     >>> export("model")  # doctest: +SKIP
     """
     folder = Path(model) / "export" if to is None else Path(to)
-    export_classifier(load_classifier(model, trust=trust), folder, int8=int8, source=model)
+    load_classifier(model, trust=trust).export(folder, int8=int8)
     return folder
 
 

@@ -247,7 +247,7 @@ def export(
     ] = None,
     trust: Trust = None,
 ) -> None:
-    """Write a model for onnxruntime: its answers then need no torch, and `predict` starts faster."""
+    """Write a model for onnxruntime: `ExportedClassifier` in Python then answers without torch."""
     if onnx is not None:
         if to is not None or int8:
             raise typer.BadParameter("--onnx writes one file; leave out --to and --int8", param_hint="--onnx")

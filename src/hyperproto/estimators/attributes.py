@@ -15,7 +15,7 @@ from hyperproto.errors import ConfigError, NotApplicableError
 from hyperproto.estimators.conformal import Expected
 from hyperproto.estimators.labels import with_reject_label
 from hyperproto.estimators.onnx_export import export
-from hyperproto.estimators.rejection import RejectionRule, RiskCoverage, risk_coverage
+from hyperproto.estimators.rejection import RejectionRule, RiskCoverage, risk_coverage, rule_of
 from hyperproto.estimators.snapshot import Snapshot
 from hyperproto.regions import Region
 
@@ -67,8 +67,9 @@ class FittedAttributes:
     @fitted_attribute
     def answers_(self) -> NDArray[Any]:
         """Labels that `predict` may return: the classes and, if rows are rejected, the reject label."""
-        classes = self._snapshot().classes
-        return classes if self.coverage is None else with_reject_label(classes.tolist(), self.reject_label)
+        model = self._snapshot()
+        classes = model.classes
+        return classes if rule_of(model) is None else with_reject_label(classes.tolist(), self.reject_label)
 
     @property
     @fitted_attribute

@@ -14,29 +14,26 @@ import hyperproto
 from hyperproto.errors import ConfigError
 from hyperproto.estimators.attributes import FittedAttributes
 from hyperproto.estimators.few_shot import FewShotClassifier
+from hyperproto.estimators.rejection import rule_of
 from hyperproto.estimators.storage import HEAD as MODEL
 from hyperproto.estimators.storage import model_lock
 from hyperproto.estimators.text import FewShotTextClassifier
 from hyperproto.exported import ENCODER, FORMAT, GRAPH, HEAD, TOKENIZER, ExportedClassifier
-from hyperproto.files import atomic_write, is_there, json_checksum, read_bytes, read_json
+from hyperproto.files import atomic_write, is_there, json_checksum, read_bytes
 
 TOLERANCE = 1e-4  # largest difference of a number of a vector between torch and onnxruntime
 CHECKED = 32  # examples that are encoded both ways
 SAMPLE = ("a text", "Another text, which is a little longer than the first.")
 
 
-def export_classifier(
-    model: Any, folder: str | PathLike[str], *, int8: bool = False, source: str | PathLike[str] | None = None
-) -> None:
+def export_classifier(model: Any, folder: str | PathLike[str], int8: bool = False) -> None:
     """Write a fitted classifier to `folder`, with the encoder if it is one of texts.
 
-    After writing, some texts are encoded by both; vectors that differ by more than 1e-4 are an error.
-
-    Parameters
-    ----------
-    int8 : store the encoder's weights in 8 bits: a quarter of the size, and slightly different vectors.
-    source : folder of the saved model, by whose checksum `hyperproto predict` knows whether the export is up to date.
+    After writing, some texts are encoded by both; vectors that differ by more than 1e-4 are an error. `int8` stores the
+    encoder's weights in 8 bits: a quarter of the size, and slightly different vectors.
     """
+    if (rule := rule_of(model._snapshot())) not in (None, "coverage"):
+        raise ConfigError(f"{rule} rejects by a score that is not exported; set a coverage instead, or no rule")
     if isinstance(model, FewShotClassifier) and not isinstance(model, FewShotTextClassifier):
         raise ConfigError(
             "only classifiers of texts and of vectors are exported with their encoder; for images write the head "
@@ -49,7 +46,7 @@ def export_classifier(
         raise ConfigError(f"{folder}: holds a model; export to a folder of its own, such as {folder / 'export'}")
     with TemporaryDirectory() as scratch:
         draft = Path(scratch)
-        head = _write_parts(model, draft, int8, None if source is None else Path(source))
+        head = _write_parts(model, draft, int8)
         contents = {name: read_bytes(draft / name) for name in head["files"]}
     with model_lock(folder):
         for name, content in contents.items():
@@ -60,7 +57,7 @@ def export_classifier(
         _compare(model, ExportedClassifier(folder), int8)
 
 
-def _write_parts(model: FittedAttributes, draft: Path, int8: bool, source: Path | None) -> dict[str, Any]:
+def _write_parts(model: FittedAttributes, draft: Path, int8: bool) -> dict[str, Any]:
     """Write the graphs and the tokenizer to `draft`; return the content of export.json."""
     model.export_onnx(draft / GRAPH)
     labels = model.classes_.tolist()
@@ -78,7 +75,6 @@ def _write_parts(model: FittedAttributes, draft: Path, int8: bool, source: Path 
         "text": text,
         "int8": int8,
         "encoder": getattr(model, "encoder_", None),
-        "model": None if source is None else read_json(source / MODEL)["checksum"],
         "files": {name: sha256(read_bytes(draft / name)).hexdigest() for name in names},
     }
 
