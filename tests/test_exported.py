@@ -113,7 +113,7 @@ def test_int8_is_smaller_and_nearly_the_same(texts: Any, tmp_path: Path) -> None
 @pytest.mark.parametrize("rule", ["reject_rate", "precision", "outside"])
 def test_rules_that_are_not_exported_are_refused(tmp_path: Path, rule: str) -> None:
     x, y = blobs((20, 20), dim=3)
-    model = HypersphereClassifier(**({} if rule == "outside" else {rule: 0.5}))
+    model = HypersphereClassifier().set_params(**({} if rule == "outside" else {rule: 0.5}))
     model.fit(x, y, outside=-x[:5] if rule == "outside" else None)
     with pytest.raises(ConfigError, match=f"{rule} rejects by a score that is not exported"):
         export_classifier(model, tmp_path / "out")
