@@ -38,6 +38,7 @@ from hyperproto.estimators import (
     MultiLabelClassifier,
     load_classifier,
 )
+from hyperproto.estimators.export import export_classifier
 from hyperproto.estimators.few_shot import FewShotClassifier
 from hyperproto.estimators.items import run_folder
 from hyperproto.estimators.label_sets import check_separator
@@ -183,7 +184,7 @@ def export(
     >>> export("model")  # doctest: +SKIP
     """
     folder = Path(model) / "export" if to is None else Path(to)
-    load_classifier(model, trust=trust).export(folder, int8=int8)
+    export_classifier(load_classifier(model, trust=trust), folder, int8)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""What takes long to derive from a snapshot with unlabelled rows or a refined head: temperatures, and a summary."""
+"""Temperatures and summaries of snapshots with unlabelled rows or a refined head, which take long to derive."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
