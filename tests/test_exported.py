@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hyperproto import ConfigError, DataError, ExportedClassifier, FewShotTextClassifier, HypersphereClassifier
+from hyperproto.estimators import MultiLabelClassifier, export
 from hyperproto.estimators.export import export_classifier
 from tests.estimators.conftest import blobs
 from tests.helpers.tiny_models import tiny_bert
@@ -118,6 +119,25 @@ def test_rules_that_are_not_exported_are_refused(tmp_path: Path, rule: str) -> N
     with pytest.raises(ConfigError, match=f"{rule} rejects by a score that is not exported"):
         export_classifier(model, tmp_path / "out")
     assert model.answers_.tolist() == ["a", "b", "none of these"]
+
+
+def test_an_export_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bert = str(tiny_bert(tmp_path / "bert"))
+    model = FewShotTextClassifier(encoder=bert, names=None).fit(["the king of london", "a river"], ["king", "city"])
+    monkeypatch.setattr(export, "TOLERANCE", -1.0)
+    with pytest.raises(ConfigError, match=r"vectors differ .* nothing was written"):
+        model.export(tmp_path / "out")
+    assert not (tmp_path / "out" / "export.json").exists()
+
+
+def test_models_without_probabilities_and_of_label_sets_are_refused(tmp_path: Path) -> None:
+    x, y = blobs((8, 5), dim=3)
+    model = HypersphereClassifier(fit_mode="point", store_support=False).fit(x, y)
+    with pytest.raises(ConfigError, match="give temperature a number"):
+        model.export(tmp_path / "out")
+    several = MultiLabelClassifier().fit(x, [[label] for label in y])
+    with pytest.raises(ConfigError, match="MultiLabelClassifier cannot be exported"):
+        export_classifier(several, tmp_path / "out")
 
 
 def test_damage_and_wrong_input_are_named(tmp_path: Path) -> None:

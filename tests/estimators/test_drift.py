@@ -37,7 +37,7 @@ def test_items_of_a_new_class_are_found_as_a_group() -> None:
 
 
 def test_the_size_of_the_tests_against_each_kind_of_reference() -> None:
-    """Of p-values below 20 %: 40 draws without drift tell 0.2 from 0.5."""
+    """Count p-values below 20 %: 40 draws without drift tell 0.2 from 0.5."""
     below = {"examples": 0, "rows": 0, "given": 0}
     for seed in range(40):
         random = np.random.default_rng(seed)

@@ -90,7 +90,7 @@ def test_scores_are_differences_of_measures() -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_leave_one_out_is_close_to_new_fits(named: bool) -> None:
-    """What all rows estimate together stays as it is, so the two differ, but little."""
+    """Statistics of all rows are not refitted, so the two differ a little."""
     x, member = weather(40, seed=3)
     x, member = x - x.mean(0), member.astype(bool)
     evidence = Evidence(names=np.eye(3, 6)) if named else NO_EVIDENCE

@@ -94,7 +94,7 @@ def test_a_typical_row_scores_1_and_rows_of_new_classes_more(settings: dict[str,
 
 
 def test_far_rows_are_novel_in_spite_of_a_clear_class() -> None:
-    """Without a transform, a row far away in the direction of a class prefers it more than its own examples do."""
+    """Untransformed rows far away in the direction of a class prefer it more than its own examples do."""
     x, y = blobs((5, 5, 5, 5, 5), dim=6, seed=1)
     model = HypersphereClassifier(feature_transform="none").fit(x, y)
     assert model.novelty(1000 * x).min() > model.novelty(x).max()

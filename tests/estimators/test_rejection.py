@@ -59,7 +59,7 @@ def test_a_certified_threshold_is_one_that_binomial_tests_pass() -> None:
 
 
 def test_a_certified_precision_holds_as_often_as_it_says() -> None:
-    """Where the answer of confidence c is right with probability c, for 600 draws of the examples."""
+    """Draw examples 600 times whose answers of confidence c are right with probability c."""
     random, failed = np.random.default_rng(2), 0
     for _ in range(600):
         confidence = random.random(150)

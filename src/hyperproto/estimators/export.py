@@ -29,9 +29,12 @@ SAMPLE = ("a text", "Another text, which is a little longer than the first.")
 def export_classifier(model: Any, folder: str | PathLike[str], int8: bool = False) -> None:
     """Write a fitted classifier to `folder`, with the encoder if it is one of texts.
 
-    After writing, some texts are encoded by both; vectors that differ by more than 1e-4 are an error. `int8` stores the
+    Some texts are encoded by both first; nothing is written if a vector differs by more than 1e-4. `int8` stores the
     encoder's weights in 8 bits: a quarter of the size, and slightly different vectors.
     """
+    if not isinstance(model, FittedAttributes):
+        raise ConfigError(f"{type(model).__name__} cannot be exported; only classifiers of one label an item can be")
+    _ = model._snapshot().temperature  # an error if there is none, since answers have probabilities
     if (rule := rule_of(model._snapshot())) not in (None, "coverage"):
         raise ConfigError(f"{rule} rejects by a score that is not exported; set a coverage instead, or no rule")
     if isinstance(model, FewShotClassifier) and not isinstance(model, FewShotTextClassifier):
@@ -47,14 +50,15 @@ def export_classifier(model: Any, folder: str | PathLike[str], int8: bool = Fals
     with TemporaryDirectory() as scratch:
         draft = Path(scratch)
         head = _write_parts(model, draft, int8)
-        contents = {name: read_bytes(draft / name) for name in head["files"]}
+        text = json.dumps({**head, "checksum": json_checksum(head)}, indent=1, ensure_ascii=False)
+        (draft / HEAD).write_text(text + "\n", encoding="utf-8")
+        if isinstance(model, FewShotTextClassifier) and not int8:
+            _compare(model, ExportedClassifier(draft))
+        contents = {name: read_bytes(draft / name) for name in (*head["files"], HEAD)}  # the head last
     with model_lock(folder):
         for name, content in contents.items():
-            _write(folder / name, content)
-        text = json.dumps({**head, "checksum": json_checksum(head)}, indent=1, ensure_ascii=False)
-        _write(folder / HEAD, text.encode() + b"\n")
-    if isinstance(model, FewShotTextClassifier):
-        _compare(model, ExportedClassifier(folder), int8)
+            with atomic_write(folder / name) as file:
+                file.write(content)
 
 
 def _write_parts(model: FittedAttributes, draft: Path, int8: bool) -> dict[str, Any]:
@@ -94,17 +98,12 @@ def _write_encoder(model: FewShotTextClassifier, draft: Path, int8: bool) -> dic
     return settings
 
 
-def _compare(model: FewShotTextClassifier, exported: ExportedClassifier, int8: bool) -> None:
+def _compare(model: FewShotTextClassifier, exported: ExportedClassifier) -> None:
     """Raise an error if the exported encoder gives other vectors."""
     texts = [*SAMPLE, *list(model.examples_.values())[:CHECKED]]
     away = float(np.abs(exported.vectors(texts) - model.item_encoder().encode(texts)).max())
-    if not int8 and not away <= TOLERANCE:
+    if not away <= TOLERANCE:
         raise ConfigError(
-            f"{exported.folder}: its vectors differ from those of the model by up to {away:.2g}, where {TOLERANCE} is "
-            "allowed; this checkpoint cannot be exported faithfully: keep to the model itself"
+            f"the exported encoder's vectors differ from those of the model by up to {away:.2g}, where {TOLERANCE} is "
+            "allowed; nothing was written: this checkpoint cannot be exported, use the model itself"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    with atomic_write(path) as file:
-        file.write(content)
